@@ -1,7 +1,7 @@
 # Running the tests: plain, or everything in steps that can be shared out.
 
 # The steps of --full, in the order in which they matter most.
-full_steps=(release asan tsan clang long lint)
+full_steps=(release asan tsan lint clang long)
 
 step_release() { run_tests release; }
 step_asan() { run_tests asan; }
@@ -38,25 +38,28 @@ closing_line() {
 }
 
 test_command() {
-  local full=no shard=1/1
+  local full=no list=no shard=1/1
   while [ $# -gt 0 ]; do
     case "$1" in
       --full) full=yes ;;
+      --list) list=yes ;;
       --shard)
         [ $# -ge 2 ] || misuse "--shard takes I/N, as in --shard 1/3"
         shard=$2
         shift
         ;;
       --shard=*) shard=${1#--shard=} ;;
-      *) misuse "test knows --full and --shard I/N, not '$1'" ;;
+      *) misuse "test knows --full, --shard I/N and --list, not '$1'" ;;
     esac
     shift
   done
   [[ $shard =~ ^([1-9][0-9]?)/([1-9][0-9]?)$ ]] && [ "${BASH_REMATCH[1]}" -le "${BASH_REMATCH[2]}" ] ||
     misuse "--shard takes I/N with 1 <= I <= N, not '$shard'"
   if [ "$full" = no ]; then
-    [ "$shard" = 1/1 ] || misuse "--shard goes with --full"
+    [ "$shard$list" = 1/1no ] || misuse "--shard and --list go with --full"
     run_tests release
+  elif [ "$list" = yes ]; then
+    printf '%s\n' "${full_steps[@]}"
   else
     test_fully "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
   fi
