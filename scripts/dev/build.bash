@@ -30,21 +30,29 @@ build() {
   run_cmake "$preset" --build --preset "$preset" ${1:+--target "$@"} >&2
 }
 
-# As build, but says nothing unless it fails or takes a while.
+# As build, but says nothing while there is nothing to do, little while there is, and everything if it fails.
 build_quietly() {
-  local log status=0
+  local log status
   configure "$1" || return
   mkdir -p "$root/build"
   log=$(mktemp "$root/build/log.XXXXXX")
-  needs_building "$@" && say "building ${2:-$1}"
-  build "$@" 2>"$log" || status=$?
+  build "$@" 2>&1 | tee "$log" | show_progress "${2:-$1}"
+  status=${PIPESTATUS[0]}
   [ "$status" -eq 0 ] || cat "$log" >&2
   rm -f "$log"
   return "$status"
 }
 
-needs_building() {
-  ! ninja -C "$root/build/$1" -n "${@:2}" 2>/dev/null | grep -q 'no work to do'
+# Reads ninja's output: one line that building has begun, and on a terminal a count of the steps.
+show_progress() {
+  local line begun=no
+  while IFS= read -r line; do
+    [[ $line =~ ^(\[[0-9]+/[0-9]+\])\ (Building|Linking|Generating|Compiling) ]] || continue
+    [ "$begun" = yes ] || say "building ${1##*/}"
+    begun=yes
+    [ ! -t 2 ] || printf '\r%s ' "${BASH_REMATCH[1]}" >&2
+  done
+  [ "$begun" = no ] || [ ! -t 2 ] || printf '\r\033[K' >&2
 }
 
 build_command() {
@@ -52,22 +60,30 @@ build_command() {
   build "${1:-release}"
 }
 
+# The programs and libraries of a preset, as paths within its build folder.
+outputs() {
+  ninja -C "$root/build/$1" -t targets all | sed -n 's/^\(.*\): CXX_[A-Z_]*_LINKER_.*/\1/p' | grep -v '\.cmake$'
+}
+
 # output_of PRESET NAME: the absolute path of the program or library of that name.
 output_of() {
-  local found
-  found=$(ninja -C "$root/build/$1" -t targets all 2>/dev/null |
-    sed -n 's/^\(.*\): CXX_[A-Z_]*_LINKER_.*/\1/p' | grep -E "^(.*/)?$(sed 's/[.+]/\\&/g' <<<"$2")\$" | head -n 1) || true
-  [ -n "$found" ] || return 1
-  echo "$root/build/$1/$found"
+  local output
+  while read -r output; do
+    if [ "${output##*/}" = "$2" ]; then
+      echo "$root/build/$1/$output"
+      return 0
+    fi
+  done < <(outputs "$1")
+  return 1
 }
 
 path_command() {
-  [ $# -ge 1 ] && [ $# -le 2 ] || misuse "path takes the name of a program or library, and at most one preset"
+  if [ $# -lt 1 ] || [ $# -gt 2 ]; then misuse "path takes the name of a program or library, and at most one preset"; fi
   local preset=${2:-release} output
   configure "$preset"
-  build_quietly "$preset" build.ninja
+  build_quietly "$preset" build.ninja  # so that what was added since is known
   output=$(output_of "$preset" "$1") || fail "nothing named '$1' is built; there are:
-$(ninja -C "$root/build/$preset" -t targets all | sed -n 's/^\(.*\/\)*\(.*\): CXX_[A-Z_]*_LINKER_.*/  \2/p')"
+$(outputs "$preset" | sed 's/.*\///; s/^/  /')"
   build_quietly "$preset" "${output#"$root/build/$preset/"}"
   echo "$output"
 }
@@ -76,7 +92,7 @@ bench_command() {
   build_quietly release
   local program any=no
   for program in "$root"/build/release/bench/bench_*; do
-    [ -x "$program" ] && [ -f "$program" ] || continue
+    if [ ! -x "$program" ] || [ ! -f "$program" ]; then continue; fi
     any=yes
     say "${program##*/}"
     "$program" "$@"

@@ -53,8 +53,9 @@ test_command() {
     esac
     shift
   done
-  [[ $shard =~ ^([1-9][0-9]?)/([1-9][0-9]?)$ ]] && [ "${BASH_REMATCH[1]}" -le "${BASH_REMATCH[2]}" ] ||
+  if ! [[ $shard =~ ^([1-9][0-9]?)/([1-9][0-9]?)$ ]] || [ "${BASH_REMATCH[1]}" -gt "${BASH_REMATCH[2]}" ]; then
     misuse "--shard takes I/N with 1 <= I <= N, not '$shard'"
+  fi
   if [ "$full" = no ]; then
     [ "$shard$list" = 1/1no ] || misuse "--shard and --list go with --full"
     run_tests release
