@@ -14,6 +14,7 @@ step_lint() { lint_command; }
 # a test that needs the machine for itself says so (RUN_SERIAL).
 run_tests() {
   local preset=$1 reason chosen=()
+  install_packages
   rm -f "$root/build/$preset/tests.log"
   build "$preset"
   if reason=$("$root/scripts/why_no_gpu"); then
