@@ -61,18 +61,30 @@ test_command() {
     [ "$shard$list" = 1/1no ] || misuse "--shard and --list go with --full"
     run_tests release
   elif [ "$list" = yes ]; then
-    printf '%s\n' "${full_steps[@]}"
+    steps_of_shard "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
   else
     test_fully "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
   fi
 }
 
-# test_fully I N: every N-th step beginning with the I-th. Goes on after a failure, so that one run tells of all.
-test_fully() {
-  local number step status failed=no results=()
+# steps_of_shard I N: every N-th step beginning with the I-th.
+steps_of_shard() {
+  local number
   for ((number = $1 - 1; number < ${#full_steps[@]}; number += $2)); do
-    step=${full_steps[number]}
-    say "step $((number + 1)) of ${#full_steps[@]}: $step"
+    echo "${full_steps[number]}"
+  done
+}
+
+# test_fully I N: the steps of that shard. Goes on after a failure, so that one run tells of all.
+test_fully() {
+  local step steps status failed=no results=()
+  mapfile -t steps < <(steps_of_shard "$1" "$2")
+  if [ ${#steps[@]} -eq 0 ]; then
+    say "part $1 of $2 is empty: there are ${#full_steps[@]} steps"
+    return
+  fi
+  for step in "${steps[@]}"; do
+    say "step: $step"
     set +e  # not `|| status=$?`, under which bash would go on after a failure within the step
     (set -e; "step_$step")
     status=$?
@@ -84,8 +96,7 @@ test_fully() {
       failed=yes
     fi
   done
-  [ ${#results[@]} -gt 0 ] || say "part $1 of $2 is empty: there are only ${#full_steps[@]} steps"
-  [ ${#results[@]} -eq 0 ] || printf '%s\n' "${results[@]}"
+  printf '%s\n' "${results[@]}"
   [ "$failed" = no ]
 }
 
