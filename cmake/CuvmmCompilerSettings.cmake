@@ -6,6 +6,10 @@ set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-ca
 if(CUVMM_WARNINGS_AS_ERRORS)
   list(APPEND warnings -Werror)
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # g++ 12 sees overlapping copies in std::string's own operator+ (https://gcc.gnu.org/PR105651).
+  list(APPEND warnings -Wno-restrict)
+endif()
 target_compile_options(cuvmm_settings INTERFACE "$<BUILD_INTERFACE:${warnings}>")
 target_compile_definitions(cuvmm_settings INTERFACE "$<BUILD_INTERFACE:FMT_HEADER_ONLY=1>")
 

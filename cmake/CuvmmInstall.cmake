@@ -41,8 +41,20 @@ function(cuvmm_collect_targets target collected)
   set(${collected} ${found} PARENT_SCOPE)
 endfunction()
 
-# An installed target finds its headers in the installed tree, a built one where it finds them now.
+# An installed target finds its headers in the installed tree, a built one where it finds them now. Header-only packages
+# that a static library uses within are compiled in: whoever links the installed library does not need them.
 function(cuvmm_make_relocatable target)
+  get_target_property(linked ${target} INTERFACE_LINK_LIBRARIES)
+  set(needed "")
+  foreach(item IN LISTS linked)
+    if(item MATCHES "^\\$<LINK_ONLY:((fmt|nlohmann_json|CLI11)::.*)>$")
+      list(APPEND needed "$<BUILD_INTERFACE:${item}>")
+    elseif(item)
+      list(APPEND needed "${item}")
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES INTERFACE_LINK_LIBRARIES "${needed}")
+
   get_target_property(folders ${target} INTERFACE_INCLUDE_DIRECTORIES)
   set(relocatable "")
   foreach(folder IN LISTS folders)
