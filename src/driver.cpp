@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <stdexcept>
 #include <string_view>
 
 #include "cuvmm/device.hpp"
 #include "driver/call.hpp"
 #include "driver/decorated.hpp"
 #include "driver/loaded_driver.hpp"
+#include "emulator/configuration.hpp"
+#include "emulator/emulated_driver.hpp"
 #include "refusal.hpp"
 
 namespace cuvmm {
@@ -29,6 +32,22 @@ Driver Driver::open() {
 Driver Driver::cuda() {
   // One for the process: that a failed attempt is tried again is what initialisation of a static does.
   static const Driver opened(driver::decorated_from_environment(driver::load_driver()));
+  return opened;
+}
+
+Driver Driver::emulated() {
+  return emulated(emulator::Configuration());
+}
+
+Driver Driver::emulated(const emulator::Configuration& configuration) {
+  std::shared_ptr<driver::Interface> made;
+  try {
+    made = emulator::make_emulated_driver(configuration);
+  } catch (const std::invalid_argument& error) {
+    raise(invalid_use("Driver::emulated", "configuration", error.what(), ""));
+  }
+  Driver opened(driver::decorated_from_environment(std::move(made)));
+  call<EntryPoint::cuInit>(opened.interface(), 0U);
   return opened;
 }
 

@@ -54,7 +54,8 @@ Mapping Mapping::create(const AddressReservation& reservation, std::size_t offse
 }
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
-  Mapping previous(std::move(*this));  // unmapped at the end of this function
+  if (this == &other) return *this;
+  const Mapping previous(std::move(*this));  // unmapped at the end of this function
   reservation_ = std::move(other.reservation_);
   memory_ = std::move(other.memory_);
   address_ = other.address_;

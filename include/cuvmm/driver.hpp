@@ -32,6 +32,11 @@ class Driver {
   // DriverUnavailable.
   [[nodiscard]] static Driver cuda();
 
+  // A new emulated machine: the default one, or the one that is configured (emulator/configuration.hpp). Each call
+  // makes a machine of its own, with no memory in use. Throws InvalidUse for a configuration that no machine can have.
+  [[nodiscard]] static Driver emulated();
+  [[nodiscard]] static Driver emulated(const emulator::Configuration& configuration);
+
   // Any driver that has been initialised, for decorators and tests.
   [[nodiscard]] static Driver wrap(std::shared_ptr<driver::Interface> interface) noexcept;
 
