@@ -39,8 +39,8 @@ Answer Engine::usable(const Lock&, const ContextPointer& context) const {
     return {abi::CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context has been destroyed; make or retain another"};
   }
   if (context->fault) {
-    return {context->fault->code, "the context has failed and answers this until it is destroyed; it failed at " +
-                                      context->fault->why};
+    return {context->fault->code,
+            "the context has failed and answers this until it is destroyed; it failed at " + context->fault->why};
   }
   return {};
 }
@@ -104,8 +104,7 @@ void Engine::fail_context(const ContextPointer& context, Fault fault) {
   scheduler_.fail_contexts(lock, context->fault_group, fault);
 }
 
-StreamPointer Engine::make_stream(Lock&, const ContextPointer& context, StreamRole role, unsigned flags,
-                                  int priority) {
+StreamPointer Engine::make_stream(Lock&, const ContextPointer& context, StreamRole role, unsigned flags, int priority) {
   auto stream = std::make_shared<Stream>(next_id_++, context, role, flags, priority);
   if (role != StreamRole::legacy) {
     context->streams.push_back(stream);
@@ -180,7 +179,7 @@ Answer Engine::submit(const StreamPointer& stream, Operation operation) {
   return accept(lock, stream, std::move(operation));
 }
 
-Answer Engine::accept(Lock& lock, const StreamPointer& stream, Operation operation) {
+Answer Engine::accept(Lock& lock, const StreamPointer& stream, Operation&& operation) {
   if (stream->capture) {
     return capture_operation(lock, *stream, std::move(operation));
   }
@@ -356,8 +355,8 @@ std::optional<UnfinishedOperation> Engine::first_unfinished_touching(abi::CUdevi
     for (const PendingOperation& pending : stream->queue) {
       for (const TouchedRange& range : pending.operation.touches) {
         // Differences, since sums of addresses and sizes may wrap around.
-        const bool overlap = range.address <= address ? address - range.address < range.bytes
-                                                      : range.address - address < bytes;
+        const bool overlap =
+            range.address <= address ? address - range.address < range.bytes : range.address - address < bytes;
         if (overlap && range.bytes != 0 && bytes != 0) {
           return UnfinishedOperation{stream->context->id, stream->id, pending.operation.kind,
                                      pending.operation.description, range};

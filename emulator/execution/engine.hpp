@@ -163,21 +163,23 @@ class Engine {
   Answer usable(const Lock& lock, const StreamPointer& stream) const;
   Answer usable(const Lock& lock, const EventPointer& event) const;
   StreamPointer make_stream(Lock&, const ContextPointer& context, StreamRole role, unsigned flags, int priority);
-  Answer accept(Lock& lock, const StreamPointer& stream, Operation operation);
+  Answer accept(Lock& lock, const StreamPointer& stream, Operation&& operation);
   std::shared_ptr<Completion> enqueue(Lock& lock, const StreamPointer& stream, Operation operation,
                                       Completions waits_for, bool wait_here = false);
   std::vector<Awaited> unfinished_work(const Lock&, const StreamPointer& stream) const;
   void step_for_query(Lock& lock);
   Answer wait_for(Lock& lock, const std::vector<Awaited>& awaited, const ContextPointer& context);
 
+  // Operations pass by reference, since a refused one must be destroyed by the caller, after its lock is released.
+
   // Capture (engine_capture.cpp).
   Answer forbid_implicit_use(Lock& lock, const StreamPointer& stream, bool invalidate = true);
   Answer forbid_observing_capture(Lock& lock, const StreamPointer& stream, const char* what);
   Answer forbid_unsafe_call(Lock& lock, const char* what);
   Answer captured_event_answer(Lock& lock, Event& event, bool invalidate);
-  Answer capture_operation(Lock& lock, Stream& stream, Operation operation);
+  Answer capture_operation(Lock& lock, Stream& stream, Operation&& operation);
   Answer capture_wait(Lock& lock, const StreamPointer& stream, const EventPointer& event);
-  void finish_capture(Lock&, Capture& capture);
+  void finish_capture(Lock& lock, Capture& capture);
   void end_captures_of(Lock& lock, const Context& context);
   abi::CUstreamCaptureMode thread_mode(const Lock&) const;
 
@@ -186,8 +188,8 @@ class Engine {
 
   std::atomic<std::uint64_t> next_id_{1};
   std::uint64_t next_capture_id_ = 1;
-  std::vector<std::shared_ptr<Capture>> captures_;  // those not ended
-  std::atomic<std::size_t> capture_count_{0};       // captures_.size(), readable without the lock
+  std::vector<std::shared_ptr<Capture>> captures_;                  // those not ended
+  std::atomic<std::size_t> capture_count_{0};                       // captures_.size(), readable without the lock
   std::map<std::uint64_t, abi::CUstreamCaptureMode> thread_modes_;  // by this_thread_number(); GLOBAL is left out
   Scheduler scheduler_;                                             // last: its end needs the rest
 };

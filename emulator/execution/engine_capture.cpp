@@ -49,8 +49,9 @@ Answer Engine::forbid_observing_capture(Lock&, const StreamPointer& stream, cons
   }
   stream->capture->invalidated = true;
   return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-          std::string(what) + " a stream that is being captured is not allowed and invalidates the capture; end the "
-                              "capture first"};
+          std::string(what) +
+              " a stream that is being captured is not allowed and invalidates the capture; end the "
+              "capture first"};
 }
 
 // A call is unsafe to a capture of mode GLOBAL in any thread, and to one of mode THREAD_LOCAL in the thread that began
@@ -68,8 +69,9 @@ Answer Engine::forbid_unsafe_call(Lock& lock, const char* what) {
     if (own || global) {
       capture->invalidated = true;
       answer = {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-                std::string(what) + " is not allowed during a capture and invalidates it; make the call before or "
-                                    "after, or within cuThreadExchangeStreamCaptureMode(RELAXED)"};
+                std::string(what) +
+                    " is not allowed during a capture and invalidates it; make the call before or "
+                    "after, or within cuThreadExchangeStreamCaptureMode(RELAXED)"};
     }
   }
   return answer;
@@ -96,7 +98,7 @@ Answer Engine::captured_event_answer(Lock&, Event& event, bool invalidate) {
           "the event was recorded in a capture and stands for no work yet; other streams may wait for it, that is all"};
 }
 
-Answer Engine::capture_operation(Lock&, Stream& stream, Operation operation) {
+Answer Engine::capture_operation(Lock&, Stream& stream, Operation&& operation) {
   Capture& capture = *stream.capture;
   if (capture.invalidated) {
     return answer_invalidated();
@@ -196,15 +198,15 @@ Answer Engine::end_capture(const StreamPointer& stream, GraphPointer& graph) {
     return {abi::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
             "a capture ends in the stream that it began in; this one joined it by an event"};
   }
-  const bool foreign =
-      capture->mode != abi::CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread_number();
+  const bool foreign = capture->mode != abi::CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread_number();
   const bool invalidated = capture->invalidated;
   const auto captured = capture->graph;
   const bool joined = all_before(*captured, stream->capture_dependencies);
   finish_capture(lock, *capture);
   if (foreign) {
-    return {abi::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
-            "a capture ends in the thread that began it, and is lost now; begin it with mode RELAXED to end it anywhere"};
+    return {
+        abi::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
+        "a capture ends in the thread that began it, and is lost now; begin it with mode RELAXED to end it anywhere"};
   }
   if (invalidated) {
     return answer_invalidated();
@@ -218,11 +220,11 @@ Answer Engine::end_capture(const StreamPointer& stream, GraphPointer& graph) {
   return {};
 }
 
-void Engine::finish_capture(Lock&, Capture& capture) {
+void Engine::finish_capture(Lock& lock, Capture& capture) {
   capture.ended = true;
   const auto streams = std::exchange(capture.streams, {});
-  const auto self = std::find_if(captures_.begin(), captures_.end(),
-                                 [&](const auto& other) { return other.get() == &capture; });
+  const auto self =
+      std::find_if(captures_.begin(), captures_.end(), [&](const auto& other) { return other.get() == &capture; });
   const std::shared_ptr<Capture> kept = *self;
   captures_.erase(self);
   capture_count_.store(captures_.size(), std::memory_order_release);
@@ -230,7 +232,7 @@ void Engine::finish_capture(Lock&, Capture& capture) {
     stream->capture.reset();
     stream->capture_dependencies.clear();
   }
-  capture.graph.reset();
+  lock.keep(std::exchange(capture.graph, nullptr));
 }
 
 void Engine::end_captures_of(Lock& lock, const Context& context) {

@@ -7,8 +7,7 @@ namespace cuvmm::emulator::execution {
 
 bool Engine::being_captured(const GraphPointer& graph) {
   Lock lock(scheduler_);
-  return std::any_of(captures_.begin(), captures_.end(),
-                     [&](const auto& capture) { return capture->graph == graph; });
+  return std::any_of(captures_.begin(), captures_.end(), [&](const auto& capture) { return capture->graph == graph; });
 }
 
 Answer Engine::instantiate(const GraphPointer& graph, GraphExecPointer& exec) {

@@ -201,8 +201,8 @@ void Scheduler::unlist(const std::shared_ptr<Stream>& stream) {
 bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
   unlist(stream);
   stream->phase = Stream::Phase::running;
-  if (!stepped() && idle_workers_ == 0 && (!ready_.empty() || !retrying_.empty())) {
-    call_worker();  // this thread may be away for long
+  if (!stepped() && (!ready_.empty() || !retrying_.empty())) {
+    call_worker();  // this thread may be away for long: another must see to the rest, and know when a rest is over
   }
   PendingOperation& oldest = stream->queue.front();  // stays where it is: only this thread may pop it
   ++stream->context->running;
@@ -220,7 +220,8 @@ bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
     const std::string what = oldest.operation.description.empty() ? std::string(name_of(oldest.operation.kind))
                                                                   : oldest.operation.description;
     stream->faulted = true;
-    stream->phase = Stream::Phase::running;  // the failed operation is still the oldest one, and this thread's to finish
+    stream->phase =
+        Stream::Phase::running;  // the failed operation is still the oldest one, and this thread's to finish
     fail_contexts(lock, stream->context->fault_group, {outcome.code, fmt::format("{}: {}", what, outcome.why)});
     stream->phase = Stream::Phase::waiting;
   }

@@ -35,17 +35,22 @@ class Scheduler {
    public:
     explicit Lock(Scheduler& scheduler) : held_(scheduler.mutex_) {}
 
+    // Keeps `object` until the mutex is released, so that what it owns is not destroyed under it.
+    void keep(std::shared_ptr<const void> object) { kept_.push_back(std::move(object)); }
+
    private:
     friend class Scheduler;
     template <typename Function>
     void without(Function&& function) {
       held_.unlock();
       finished_.clear();
+      kept_.clear();
       function();
       held_.lock();
     }
     std::vector<PendingOperation> finished_;
-    std::unique_lock<std::mutex> held_;  // last: released before finished_ is destroyed
+    std::vector<std::shared_ptr<const void>> kept_;
+    std::unique_lock<std::mutex> held_;  // last: released before the others are destroyed
   };
 
   [[nodiscard]] const Scheduling& scheduling() const noexcept { return scheduling_; }
@@ -110,8 +115,8 @@ class Scheduler {
 
   const Scheduling scheduling_;
   std::mutex mutex_;
-  std::condition_variable progress_;   // an operation was finished, tried in vain or dropped
-  std::condition_variable work_;       // for idle workers
+  std::condition_variable progress_;  // an operation was finished, tried in vain or dropped
+  std::condition_variable work_;      // for idle workers
   std::vector<std::shared_ptr<Context>> contexts_;
   std::map<std::uint64_t, std::shared_ptr<Stream>> ready_;  // by the order in which they became ready
   std::multimap<RetryClock::time_point, std::shared_ptr<Stream>> retrying_;

@@ -76,8 +76,9 @@ void Scheduler::work() {
     }
   }
   --live_workers_;
-  const auto self = std::find_if(workers_.begin(), workers_.end(),
-                                 [](const std::thread& thread) { return thread.get_id() == std::this_thread::get_id(); });
+  const auto self = std::find_if(workers_.begin(), workers_.end(), [](const std::thread& thread) {
+    return thread.get_id() == std::this_thread::get_id();
+  });
   if (self != workers_.end()) {  // else the destructor has taken it, to join it
     ended_workers_.splice(ended_workers_.end(), workers_, self);
   }
