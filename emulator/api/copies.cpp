@@ -1,0 +1,188 @@
+// Copies and fills: rights are checked when they are asked for, and again when they run.
+#include <fmt/format.h>
+
+#include "emulator/api/answering.hpp"
+
+namespace cuvmm::emulator::api {
+namespace {
+
+using execution::Operation;
+using execution::OperationKind;
+using execution::Outcome;
+using model::Accessor;
+
+CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+}  // namespace
+
+bool EmulatedDriver::pageable(CUdeviceptr address) {
+  return !machine_.is_device_address(address) && !machine_.find_host_range(address);
+}
+
+Answer EmulatedDriver::submit_copy(const StreamEntry& entry, Operand destination, Operand source, std::size_t bytes) {
+  Access to, from;
+  if (Answer refused = machine_.access(destination.address, bytes, destination.who, true, AddressKind::pageable, to);
+      !refused.ok())
+    return refused;
+  if (Answer refused = machine_.access(source.address, bytes, source.who, false, AddressKind::pageable, from);
+      !refused.ok())
+    return refused;
+  Operation operation;
+  operation.kind = OperationKind::copy;
+  operation.description = fmt::format("copy of {} bytes from {:#x} to {:#x}", bytes, source.address, destination.address);
+  if (machine_.is_device_address(destination.address)) operation.touches.push_back({destination.address, bytes, true});
+  if (machine_.is_device_address(source.address)) operation.touches.push_back({source.address, bytes, false});
+  operation.run = [this, destination, source, bytes] {
+    Access target, origin;
+    Answer allowed = machine_.access(destination.address, bytes, destination.who, true, AddressKind::pageable, target);
+    if (allowed.ok())
+      allowed = machine_.access(source.address, bytes, source.who, false, AddressKind::pageable, origin);
+    if (!allowed.ok()) return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, allowed.detail);
+    memory::copy(target.pieces(), origin.pieces());
+    const bool kept =
+        machine_.still_valid(destination.address, bytes, destination.who, true, AddressKind::pageable, target) &&
+        machine_.still_valid(source.address, bytes, source.who, false, AddressKind::pageable, origin);
+    if (!kept) return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, "memory was unmapped while a copy used it");
+    return Outcome::done();
+  };
+  return executed(engine_.submit(entry.stream, std::move(operation)));
+}
+
+// What touches memory of the process itself is finished when the call returns, unless that memory is page-locked.
+Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source, std::size_t bytes, CopyWait wait) {
+  StreamEntry entry;
+  if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+  if (bytes == 0) return {};
+  const auto device = Accessor::device(entry.context->device);
+  if (destination.who.is_host()) destination.who = device;
+  if (source.who.is_host()) source.who = device;
+  if (wait == CopyWait::host_side) {
+    // A synchronous copy may not be captured, nor made while a capture forbids it: the engine's waiting form says so.
+    if (Answer refused = executed(engine_.check_unsafe_call()); !refused.ok()) return refused;
+  }
+  if (Answer refused = submit_copy(entry, destination, source, bytes); !refused.ok()) return refused;
+  if (wait == CopyWait::device_side) return {};
+  if (wait == CopyWait::if_pageable) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    (void)engine_.is_capturing(entry.stream, status);
+    if (status != CU_STREAM_CAPTURE_STATUS_NONE || !(pageable(destination.address) || pageable(source.address)))
+      return {};
+  }
+  return executed(engine_.synchronize_stream(entry.stream));
+}
+
+CUresult EmulatedDriver::copy_in_context(Operand destination, Operand source, std::size_t bytes, CUstream stream,
+                                         CopyWait wait) noexcept {
+  return with_context([&](Context&) { return copy(stream, destination, source, bytes, wait); });
+}
+
+CUresult EmulatedDriver::cuMemcpy(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
+  const bool between_devices = machine_.is_device_address(destination) && machine_.is_device_address(source);
+  return copy_in_context({destination}, {source}, bytes, nullptr,
+                         between_devices ? CopyWait::device_side : CopyWait::host_side);
+}
+
+CUresult EmulatedDriver::cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
+  return copy_in_context({destination}, {source}, bytes, stream, CopyWait::if_pageable);
+}
+
+CUresult EmulatedDriver::cuMemcpyHtoD(CUdeviceptr destination, const void* source, size_t bytes) {
+  return copy_in_context({destination}, {address_of(source)}, bytes, nullptr, CopyWait::host_side);
+}
+
+CUresult EmulatedDriver::cuMemcpyDtoH(void* destination, CUdeviceptr source, size_t bytes) {
+  return copy_in_context({address_of(destination)}, {source}, bytes, nullptr, CopyWait::host_side);
+}
+
+CUresult EmulatedDriver::cuMemcpyDtoD(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
+  return copy_in_context({destination}, {source}, bytes, nullptr, CopyWait::device_side);
+}
+
+CUresult EmulatedDriver::cuMemcpyHtoDAsync(CUdeviceptr destination, const void* source, size_t bytes, CUstream stream) {
+  return copy_in_context({destination}, {address_of(source)}, bytes, stream, CopyWait::if_pageable);
+}
+
+CUresult EmulatedDriver::cuMemcpyDtoHAsync(void* destination, CUdeviceptr source, size_t bytes, CUstream stream) {
+  return copy_in_context({address_of(destination)}, {source}, bytes, stream, CopyWait::if_pageable);
+}
+
+CUresult EmulatedDriver::cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
+  return copy_in_context({destination}, {source}, bytes, stream, CopyWait::device_side);
+}
+
+CUresult EmulatedDriver::cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
+                                      CUcontext source_context, size_t bytes) {
+  return cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, nullptr);
+}
+
+CUresult EmulatedDriver::cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
+                                           CUcontext source_context, size_t bytes, CUstream stream) {
+  return with_context([&](Context&) -> Answer {
+    const Context* to = contexts_.find(destination_context);
+    const Context* from = contexts_.find(source_context);
+    if (to == nullptr || from == nullptr)
+      return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live, "dstContext and srcContext must be live contexts"};
+    return copy(stream, {destination, Accessor::device(to->device)}, {source, Accessor::device(from->device)}, bytes,
+                CopyWait::device_side);
+  });
+}
+
+Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes,
+                            std::size_t count) {
+  StreamEntry entry;
+  if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+  if (destination % pattern_bytes != 0)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+            fmt::format("{:#x} is not a multiple of {}", destination, pattern_bytes)};
+  if (count == 0) return {};
+  const std::uint64_t bytes = count * pattern_bytes;
+  const auto who = Accessor::device(entry.context->device);
+  Access allowed;
+  if (Answer refused = machine_.access(destination, bytes, who, true, AddressKind::device, allowed); !refused.ok())
+    return refused;
+  Operation operation;
+  operation.kind = OperationKind::memory_set;
+  operation.description = fmt::format("memset of {} bytes at {:#x}", bytes, destination);
+  operation.touches.push_back({destination, bytes, true});
+  operation.run = [this, who, destination, bytes, pattern, pattern_bytes] {
+    Access target;
+    if (Answer refused = machine_.access(destination, bytes, who, true, AddressKind::device, target); !refused.ok())
+      return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, refused.detail);
+    memory::fill(target.pieces(), pattern, pattern_bytes);
+    if (!machine_.still_valid(destination, bytes, who, true, AddressKind::device, target))
+      return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, "memory was unmapped while a memset used it");
+    return Outcome::done();
+  };
+  return executed(engine_.submit(entry.stream, std::move(operation)));
+}
+
+CUresult EmulatedDriver::fill_in_context(CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes,
+                                         std::size_t count, CUstream stream) noexcept {
+  return with_context([&](Context&) { return fill(stream, destination, pattern, pattern_bytes, count); });
+}
+
+CUresult EmulatedDriver::cuMemsetD8(CUdeviceptr destination, unsigned char value, size_t count) {
+  return fill_in_context(destination, value, 1, count, nullptr);
+}
+
+CUresult EmulatedDriver::cuMemsetD16(CUdeviceptr destination, unsigned short value, size_t count) {
+  return fill_in_context(destination, value, 2, count, nullptr);
+}
+
+CUresult EmulatedDriver::cuMemsetD32(CUdeviceptr destination, unsigned int value, size_t count) {
+  return fill_in_context(destination, value, 4, count, nullptr);
+}
+
+CUresult EmulatedDriver::cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t count, CUstream stream) {
+  return fill_in_context(destination, value, 1, count, stream);
+}
+
+CUresult EmulatedDriver::cuMemsetD16Async(CUdeviceptr destination, unsigned short value, size_t count, CUstream stream) {
+  return fill_in_context(destination, value, 2, count, stream);
+}
+
+CUresult EmulatedDriver::cuMemsetD32Async(CUdeviceptr destination, unsigned int value, size_t count, CUstream stream) {
+  return fill_in_context(destination, value, 4, count, stream);
+}
+
+}  // namespace cuvmm::emulator::api

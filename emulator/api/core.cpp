@@ -1,0 +1,135 @@
+// Initialisation, versions, names of results, and what the driver says of itself.
+#include <fmt/format.h>
+
+#include "emulator/api/answering.hpp"
+#include "emulator/emulated_driver.hpp"
+#include "emulator/kernels/builtin_kernels.hpp"
+
+namespace cuvmm::emulator::api {
+namespace {
+
+// Why the calling thread's last call to a driver failed. One driver at a time is enough: it is asked at once.
+struct Explanation {
+  const void* driver = nullptr;
+  std::string text;
+};
+thread_local Explanation last_explanation;
+
+struct ResultText {
+  CUresult result;
+  const char* name;
+  const char* string;
+};
+
+constexpr ResultText result_texts[] = {
+#define CUVMM_RESULT_STRING(name, string) {CUDA_##name, "CUDA_" #name, string},
+#include "emulator/api/result_strings.def"
+};
+
+const ResultText* find_result(CUresult result) {
+  for (const ResultText& text : result_texts)
+    if (text.result == result) return &text;
+  return nullptr;
+}
+
+execution::Scheduling scheduling_of(const Configuration& configuration) {
+  execution::Scheduling scheduling;
+  if (configuration.scheduler == Scheduler::stepped) {
+    scheduling.mode = execution::Scheduling::Mode::stepped;
+    scheduling.seed = configuration.seed;
+    scheduling.steps_per_query = 1;
+  }
+  return scheduling;
+}
+
+}  // namespace
+
+EmulatedDriver::EmulatedDriver(const Configuration& configuration)
+    : machine_(configuration), engine_(scheduling_of(configuration)) {
+  for (const HostKernel& kernel : builtin_kernels()) add_kernel(kernel);
+  for (const HostKernel& kernel : configuration.kernels) add_kernel(kernel);
+}
+
+void EmulatedDriver::add_kernel(HostKernel kernel) {
+  std::string name = kernel.name;
+  kernels_.insert_or_assign(std::move(name), std::move(kernel));
+}
+
+EmulatedDriver::~EmulatedDriver() = default;
+
+CUresult EmulatedDriver::conclude(const Answer& answer) noexcept {
+  last_explanation.driver = this;
+  last_explanation.text.clear();
+  if (answer.ok() || answer.code == CUDA_ERROR_NOT_READY) return answer.code;
+  const model::RuleText& rule = model::text(answer.rule);
+  last_explanation.text = fmt::format("{}: {} ({}). {}.", rule.id, rule.says, answer.detail, rule.way_out);
+  return answer.code;
+}
+
+std::string EmulatedDriver::explanation() const {
+  return last_explanation.driver == this ? last_explanation.text : std::string();
+}
+
+std::string EmulatedDriver::description() const {
+  const Configuration& configuration = machine_.configuration();
+  const int version = configuration.profile.driver_version;
+  return fmt::format("emulated driver {}.{}, profile {}, {}", version / 1000, version % 1000 / 10,
+                     configuration.profile.name, configuration.mode == Mode::strict ? "strict" : "faithful");
+}
+
+Answer EmulatedDriver::check_initialised() const {
+  if (!initialised_.load(std::memory_order_acquire))
+    return {CUDA_ERROR_NOT_INITIALIZED, Rule::driver_initialised, "cuInit was not called"};
+  if (execution::inside_host_function())
+    return {CUDA_ERROR_NOT_PERMITTED, Rule::host_function, "called from a host function"};
+  return {};
+}
+
+CUresult EmulatedDriver::cuInit(unsigned int flags) {
+  return answer([&]() -> Answer {
+    if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
+    initialised_.store(true, std::memory_order_release);
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuDriverGetVersion(int* version) {
+  return answer([&]() -> Answer {
+    if (version == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "driverVersion must not be null"};
+    *version = machine_.configuration().profile.driver_version;
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuGetErrorName(CUresult result, const char** string) {
+  return answer([&]() -> Answer {
+    if (string == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pStr must not be null"};
+    const ResultText* text = find_result(result);
+    *string = text == nullptr ? nullptr : text->name;
+    if (text == nullptr)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("{} is no result", static_cast<int>(result))};
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuGetErrorString(CUresult result, const char** string) {
+  return answer([&]() -> Answer {
+    if (string == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pStr must not be null"};
+    const ResultText* text = find_result(result);
+    *string = text == nullptr ? nullptr : text->string;
+    if (text == nullptr)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("{} is no result", static_cast<int>(result))};
+    return {};
+  });
+}
+
+}  // namespace cuvmm::emulator::api
+
+namespace cuvmm::emulator {
+
+std::shared_ptr<driver::Interface> make_emulated_driver(const Configuration& configuration) {
+  configuration.validate();
+  return std::make_shared<api::EmulatedDriver>(configuration);
+}
+
+}  // namespace cuvmm::emulator

@@ -1,0 +1,140 @@
+// The emulated driver: the driver's entry points over the model, the memory and the execution engine.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "driver/interface.hpp"
+#include "emulator/api/context.hpp"
+#include "emulator/api/handle_table.hpp"
+#include "emulator/api/machine.hpp"
+#include "emulator/execution/engine.hpp"
+#include "emulator/host_kernel.hpp"
+
+namespace cuvmm::emulator::api {
+
+// Entry points are implemented by subject in api/*.cpp. Each runs inside answer(), which turns the model's Answer into a
+// code and keeps the explanation for the thread, and turns exceptions into codes.
+class EmulatedDriver final : public driver::Interface {
+ public:
+  explicit EmulatedDriver(const Configuration& configuration);
+  ~EmulatedDriver() override;
+
+#define CUVMM_ENTRY_POINT(group, name, version, parameters, arguments) CUresult name parameters override;
+#include "driver/entry_points.def"
+
+  [[nodiscard]] std::string description() const override;
+  [[nodiscard]] bool emulated() const noexcept override { return true; }
+  [[nodiscard]] std::string explanation() const override;
+
+  // For tests and tools that know that they have an emulated driver before them.
+  [[nodiscard]] Machine& machine() noexcept { return machine_; }
+  [[nodiscard]] execution::Engine& engine() noexcept { return engine_; }
+
+ private:
+  struct StreamEntry {
+    execution::StreamPointer stream;
+    Context* context = nullptr;
+  };
+
+  struct Module {
+    Context* context = nullptr;
+    std::vector<std::string> kernel_names;
+  };
+
+  struct Function {
+    Context* context = nullptr;
+    const HostKernel* kernel = nullptr;
+  };
+
+  // One side of a copy: where it is, and on whose behalf it is touched. The host stands for the stream's own device.
+  struct Operand {
+    CUdeviceptr address = 0;
+    model::Accessor who = model::Accessor::host();
+  };
+
+  // When a copy returns.
+  enum class CopyWait {
+    host_side,    // when it is finished
+    device_side,  // at once
+    if_pageable,  // when it is finished, if it touches memory of the process that is not page-locked; else at once
+  };
+
+  // Runs `work() -> Answer` and answers its code.
+  template <class Work>
+  CUresult answer(Work&& work) noexcept;
+  CUresult conclude(const Answer& answer) noexcept;
+
+  // The same after checking that the driver is initialised; with the current context, which must be healthy; with the
+  // stream of that handle.
+  template <class Work>
+  CUresult initialised(Work&& work) noexcept;
+  template <class Work>
+  CUresult with_context(Work&& work) noexcept;
+  template <class Work>
+  CUresult with_stream(CUstream handle, Work&& work) noexcept;
+
+  [[nodiscard]] Answer check_initialised() const;
+  [[nodiscard]] Answer check_device(CUdevice device) const;
+  [[nodiscard]] Answer check_unsafe_during_capture() { return executed(engine_.check_unsafe_call()); }
+  [[nodiscard]] static Answer executed(const execution::Answer& answer);
+
+  // Contexts.
+  Answer current_context(Context** context);
+  Answer retain_primary(CUcontext* context, CUdevice device);
+  void start(Context& context);
+  void end(Context& context);
+
+  // Streams.
+  Answer find_stream(CUstream handle, StreamEntry* found);
+  template <class Value>
+  Answer submit_value_operation(const StreamEntry& entry, CUdeviceptr address, Value value, bool write,
+                                unsigned condition);
+  template <class Value>
+  CUresult write_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags) noexcept;
+  template <class Value>
+  CUresult wait_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags) noexcept;
+  CUgraph graph_handle(const execution::GraphPointer& graph);
+
+  // Copies.
+  [[nodiscard]] bool pageable(CUdeviceptr address);
+  Answer submit_copy(const StreamEntry& entry, Operand destination, Operand source, std::size_t bytes);
+  Answer copy(CUstream stream, Operand destination, Operand source, std::size_t bytes, CopyWait wait);
+  CUresult copy_in_context(Operand destination, Operand source, std::size_t bytes, CUstream stream,
+                           CopyWait wait) noexcept;
+  Answer fill(CUstream stream, CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes,
+              std::size_t count);
+  CUresult fill_in_context(CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes, std::size_t count,
+                           CUstream stream) noexcept;
+
+  // Kernels.
+  void add_kernel(HostKernel kernel);
+  Answer launch(const StreamEntry& entry, const HostKernel& kernel, const KernelShape& shape, KernelArguments arguments);
+  execution::Outcome run_kernel(const HostKernel& kernel, const KernelShape& shape,
+                                const std::vector<KernelView>& views, const KernelArguments& arguments,
+                                model::Accessor who);
+
+  // Pointers.
+  Answer pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer);
+
+  std::atomic<bool> initialised_{false};
+  Machine machine_;
+  ContextTable contexts_;
+  std::map<std::string, HostKernel, std::less<>> kernels_;  // never changes once made
+  HandleTable<CUmodule, Module> modules_;
+  HandleTable<CUfunction, Function> functions_;
+  HandleTable<CUstream, StreamEntry> streams_;
+  HandleTable<CUevent, execution::Event> events_;
+  HandleTable<CUgraph, execution::Graph> graphs_;
+  HandleTable<CUgraphExec, execution::GraphExecPointer> graph_execs_;
+  std::mutex graph_handles_mutex_;
+  std::map<std::uint64_t, CUgraph> graph_handles_;  // by Graph::id
+  execution::Engine engine_;                        // last: what it runs uses the rest, and ends first
+};
+
+}  // namespace cuvmm::emulator::api

@@ -1,0 +1,156 @@
+// Capture and graphs.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "emulator/api/answering.hpp"
+
+namespace cuvmm::emulator::api {
+namespace {
+
+Answer null_output(const char* name) {
+  return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, fmt::format("{} must not be null", name)};
+}
+
+// A node's address is its handle: nodes live as long as their graph.
+CUgraphNode handle_of(const execution::GraphNode* node) {
+  return reinterpret_cast<CUgraphNode>(const_cast<execution::GraphNode*>(node));
+}
+
+}  // namespace
+
+CUresult EmulatedDriver::cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
+  return initialised([&]() -> Answer {
+    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("mode is {}", static_cast<int>(mode))};
+    StreamEntry entry;
+    if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+    return executed(engine_.begin_capture(entry.stream, mode));
+  });
+}
+
+CUresult EmulatedDriver::cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  return initialised([&]() -> Answer {
+    if (graph == nullptr) return null_output("phGraph");
+    StreamEntry entry;
+    if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+    *graph = nullptr;
+    execution::GraphPointer captured;
+    if (Answer refused = executed(engine_.end_capture(entry.stream, captured)); !refused.ok()) return refused;
+    *graph = graph_handle(captured);
+    return {};
+  });
+}
+
+// A capture's graph has one handle, whether it is first seen through cuStreamGetCaptureInfo or at the capture's end.
+CUgraph EmulatedDriver::graph_handle(const execution::GraphPointer& graph) {
+  const std::lock_guard lock(graph_handles_mutex_);
+  auto [known, added] = graph_handles_.try_emplace(graph->id, nullptr);
+  if (added) known->second = graphs_.add(graph);
+  return known->second;
+}
+
+CUresult EmulatedDriver::cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  return initialised([&]() -> Answer {
+    if (status == nullptr) return null_output("captureStatus");
+    StreamEntry entry;
+    if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+    return executed(engine_.is_capturing(entry.stream, *status));
+  });
+}
+
+CUresult EmulatedDriver::cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, unsigned long long* id,
+                                                CUgraph* graph, const CUgraphNode** dependencies,
+                                                size_t* dependency_count) {
+  return initialised([&]() -> Answer {
+    if (status == nullptr) return null_output("captureStatus_out");
+    StreamEntry entry;
+    if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+    execution::CaptureInfo info;
+    if (Answer refused = executed(engine_.capture_info(entry.stream, info)); !refused.ok()) return refused;
+    *status = info.status;
+    if (info.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return {};
+    // The list is the driver's; it stays valid until the thread asks again.
+    thread_local std::vector<CUgraphNode> nodes;
+    nodes.clear();
+    for (const execution::GraphNode* node : info.dependencies) nodes.push_back(handle_of(node));
+    if (id != nullptr) *id = info.id;
+    if (graph != nullptr) *graph = graph_handle(info.graph);
+    if (dependencies != nullptr) *dependencies = nodes.data();
+    if (dependency_count != nullptr) *dependency_count = nodes.size();
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  return initialised([&]() -> Answer {
+    if (mode == nullptr) return null_output("mode");
+    if (*mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("mode is {}", static_cast<int>(*mode))};
+    return executed(engine_.exchange_capture_mode(*mode));
+  });
+}
+
+CUresult EmulatedDriver::cuGraphInstantiateWithFlags(CUgraphExec* graph_exec, CUgraph graph, unsigned long long flags) {
+  return initialised([&]() -> Answer {
+    if (graph_exec == nullptr) return null_output("phGraphExec");
+    constexpr unsigned long long known = 0xF;
+    if ((flags & ~known) != 0)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
+    execution::GraphExecPointer made;
+    if (Answer refused = executed(engine_.instantiate(graphs_.find(graph), made)); !refused.ok()) return refused;
+    *graph_exec = graph_execs_.add(std::make_shared<execution::GraphExecPointer>(std::move(made)));
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+  return initialised([&]() -> Answer {
+    StreamEntry entry;
+    if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+    const auto exec = graph_execs_.find(graph);
+    return executed(engine_.launch(exec == nullptr ? nullptr : *exec, entry.stream));
+  });
+}
+
+CUresult EmulatedDriver::cuGraphExecDestroy(CUgraphExec graph_exec) {
+  return initialised([&]() -> Answer {
+    if (graph_execs_.take(graph_exec) == nullptr)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::execution, fmt::format("{} is no graph exec", fmt::ptr(graph_exec))};
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuGraphDestroy(CUgraph graph) {
+  return initialised([&]() -> Answer {
+    const execution::GraphPointer found = graphs_.find(graph);
+    if (found == nullptr)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::execution, fmt::format("{} is no graph", fmt::ptr(graph))};
+    if (engine_.being_captured(found))
+      return {CUDA_ERROR_ILLEGAL_STATE, Rule::execution, "the graph is still being captured"};
+    (void)graphs_.take(graph);
+    const std::lock_guard lock(graph_handles_mutex_);
+    graph_handles_.erase(found->id);
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* node_count) {
+  return initialised([&]() -> Answer {
+    if (node_count == nullptr) return null_output("numNodes");
+    const execution::GraphPointer found = graphs_.find(graph);
+    if (found == nullptr)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::execution, fmt::format("{} is no graph", fmt::ptr(graph))};
+    if (nodes == nullptr) {
+      *node_count = found->nodes.size();
+      return {};
+    }
+    // As the driver: places beyond the last node become null.
+    for (std::size_t index = 0; index < *node_count; ++index)
+      nodes[index] = index < found->nodes.size() ? handle_of(found->nodes[index].get()) : nullptr;
+    *node_count = std::min(*node_count, found->nodes.size());
+    return {};
+  });
+}
+
+}  // namespace cuvmm::emulator::api

@@ -1,0 +1,150 @@
+// Modules and launches: kernels are host functions found by name.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "emulator/api/answering.hpp"
+#include "emulator/kernels/module_image.hpp"
+
+namespace cuvmm::emulator::api {
+namespace {
+
+using execution::Operation;
+using execution::OperationKind;
+using execution::Outcome;
+
+KernelArguments copy_arguments(const HostKernel& kernel, void** parameters) {
+  std::vector<std::size_t> offsets;
+  std::vector<std::byte> bytes;
+  for (std::size_t index = 0; index < kernel.argument_bytes.size(); ++index) {
+    const std::size_t size = kernel.argument_bytes[index];
+    offsets.push_back(bytes.size());
+    bytes.resize(bytes.size() + size);
+    std::memcpy(bytes.data() + offsets.back(), parameters[index], size);
+  }
+  return {std::move(offsets), std::move(bytes)};
+}
+
+Answer check_shape(const KernelShape& shape, const std::map<int, int>& attributes) {
+  const auto limit = [&](CUdevice_attribute attribute) { return static_cast<unsigned>(attributes.at(attribute)); };
+  const unsigned block_limits[] = {limit(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X), limit(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+                                   limit(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)};
+  const unsigned grid_limits[] = {limit(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X), limit(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
+                                  limit(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)};
+  unsigned long long threads = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    threads *= shape.block[axis];
+    if (shape.block[axis] == 0 || shape.block[axis] > block_limits[axis] || shape.grid[axis] == 0 ||
+        shape.grid[axis] > grid_limits[axis])
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+              fmt::format("grid {} x {} x {}, block {} x {} x {}", shape.grid[0], shape.grid[1], shape.grid[2],
+                          shape.block[0], shape.block[1], shape.block[2])};
+  }
+  if (threads > limit(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK))
+    return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("{} threads a block", threads)};
+  if (shape.shared_memory_bytes > limit(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK))
+    return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+            fmt::format("{} bytes of shared memory a block", shape.shared_memory_bytes)};
+  return {};
+}
+
+}  // namespace
+
+CUresult EmulatedDriver::cuModuleLoadData(CUmodule* module, const void* image) {
+  return with_context([&](Context& context) -> Answer {
+    if (module == nullptr || image == nullptr)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "module and image must not be null"};
+    if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
+    auto names = kernel_names_in(image);
+    if (!names)
+      return {CUDA_ERROR_INVALID_IMAGE, Rule::kernel_known, "the image is neither PTX text nor a fatbin that holds some"};
+    *module = modules_.add(std::make_shared<Module>(Module{&context, std::move(*names)}));
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuModuleUnload(CUmodule module) {
+  return with_context([&](Context&) -> Answer {
+    if (modules_.take(module) == nullptr)
+      return {CUDA_ERROR_INVALID_HANDLE, Rule::argument_valid, fmt::format("{} is no module", fmt::ptr(module))};
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+  return with_context([&](Context&) -> Answer {
+    if (function == nullptr || name == nullptr || *name == '\0')
+      return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "hfunc must not be null, name not empty"};
+    const auto found = modules_.find(module);
+    if (found == nullptr)
+      return {CUDA_ERROR_INVALID_HANDLE, Rule::argument_valid, fmt::format("{} is no module", fmt::ptr(module))};
+    if (std::find(found->kernel_names.begin(), found->kernel_names.end(), name) == found->kernel_names.end())
+      return {CUDA_ERROR_NOT_FOUND, Rule::argument_valid, fmt::format("the module has no kernel {}", name)};
+    auto kernel = kernels_.find(name);
+    if (kernel == kernels_.end())
+      return {CUDA_ERROR_NOT_SUPPORTED, Rule::kernel_known, fmt::format("no host kernel is named {}", name)};
+    *function = functions_.add(std::make_shared<Function>(Function{found->context, &kernel->second}));
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuLaunchKernel(CUfunction function, unsigned int grid_dim_x, unsigned int grid_dim_y,
+                                        unsigned int grid_dim_z, unsigned int block_dim_x, unsigned int block_dim_y,
+                                        unsigned int block_dim_z, unsigned int shared_mem_bytes, CUstream stream,
+                                        void** kernel_params, void** extra) {
+  return with_context([&](Context&) -> Answer {
+    const auto found = functions_.find(function);
+    if (found == nullptr)
+      return {CUDA_ERROR_INVALID_HANDLE, Rule::argument_valid, fmt::format("{} is no function", fmt::ptr(function))};
+    const KernelShape shape{{grid_dim_x, grid_dim_y, grid_dim_z}, {block_dim_x, block_dim_y, block_dim_z}, shared_mem_bytes};
+    if (Answer refused = check_shape(shape, machine_.configuration().profile.attributes); !refused.ok()) return refused;
+    if (extra != nullptr)
+      return {CUDA_ERROR_NOT_SUPPORTED, Rule::kernel_known, "arguments are taken through kernelParams alone"};
+    if (kernel_params == nullptr && !found->kernel->argument_bytes.empty())
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "kernelParams must not be null"};
+    StreamEntry entry;
+    if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+    return launch(entry, *found->kernel, shape, copy_arguments(*found->kernel, kernel_params));
+  });
+}
+
+Answer EmulatedDriver::launch(const StreamEntry& entry, const HostKernel& kernel, const KernelShape& shape,
+                              KernelArguments arguments) {
+  const std::vector<KernelView> views = kernel.views(arguments);
+  Operation operation;
+  operation.kind = OperationKind::kernel;
+  operation.description = fmt::format("kernel {}", kernel.name);
+  for (const KernelView& view : views) operation.touches.push_back({view.address, view.bytes, view.write});
+  operation.run = [this, &kernel, shape, views, arguments = std::move(arguments),
+                   who = model::Accessor::device(entry.context->device)] {
+    return run_kernel(kernel, shape, views, arguments, who);
+  };
+  return executed(engine_.submit(entry.stream, std::move(operation)));
+}
+
+Outcome EmulatedDriver::run_kernel(const HostKernel& kernel, const KernelShape& shape,
+                                   const std::vector<KernelView>& views, const KernelArguments& arguments,
+                                   model::Accessor who) {
+  std::vector<Access> accesses(views.size());
+  std::vector<memory::Window> windows;
+  std::vector<std::byte*> places;
+  for (std::size_t index = 0; index < views.size(); ++index) {
+    const KernelView& view = views[index];
+    if (view.bytes > 0)
+      if (Answer refused =
+              machine_.access(view.address, view.bytes, who, view.write, AddressKind::device, accesses[index]);
+          !refused.ok())
+        return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, fmt::format("kernel {}: {}", kernel.name, refused.detail));
+    windows.emplace_back(accesses[index].pieces(), view.write);
+    places.push_back(windows.back().data());
+  }
+  const KernelProgress progress = kernel.run({arguments, shape, places});
+  for (std::size_t index = 0; index < views.size(); ++index)
+    if (views[index].bytes > 0 && !machine_.still_valid(views[index].address, views[index].bytes, who,
+                                                        views[index].write, AddressKind::device, accesses[index]))
+      return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS,
+                            fmt::format("kernel {}: memory was unmapped while it ran", kernel.name));
+  return progress == KernelProgress::done ? Outcome::done() : Outcome::again();
+}
+
+}  // namespace cuvmm::emulator::api

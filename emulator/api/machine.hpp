@@ -1,0 +1,181 @@
+// One emulated machine: the model's state and the bytes behind it, under one lock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "emulator/configuration.hpp"
+#include "emulator/memory/arena.hpp"
+#include "emulator/memory/bytes.hpp"
+#include "emulator/memory/export_registry.hpp"
+#include "emulator/memory/host_views.hpp"
+#include "emulator/model/device_heap.hpp"
+#include "emulator/model/virtual_memory.hpp"
+
+namespace cuvmm::emulator::api {
+
+using model::Answer;
+using model::Rule;
+using namespace cuvmm::abi;
+
+class Machine;
+
+// Page-locked memory of the process: allocated by cuMemHostAlloc, or registered.
+struct HostRange {
+  std::uintptr_t address = 0;
+  std::uint64_t bytes = 0;
+  unsigned flags = 0;
+  bool allocated = false;
+  std::uint64_t owner = 0;  // context
+};
+
+// The bytes behind an address range that somebody was found to be allowed to touch; the memory cannot die before this
+// does, even if it is unmapped and released.
+class Access {
+ public:
+  Access() = default;
+  Access(Access&& other) noexcept;
+  Access& operator=(Access&& other) noexcept;
+  ~Access();
+
+  [[nodiscard]] const std::vector<memory::Piece>& pieces() const noexcept { return pieces_; }
+
+ private:
+  friend class Machine;
+  Machine* machine_ = nullptr;
+  std::vector<memory::Piece> pieces_;
+  std::vector<model::Allocation*> pinned_;
+};
+
+struct AddressRange {
+  CUdeviceptr address = 0;
+  std::uint64_t bytes = 0;
+};
+
+// What the machine knows of a pointer.
+struct PointerFacts {
+  enum class Kind { heap, device_mapping, host_mapping, host };
+  Kind kind = Kind::heap;
+  int device = 0;
+  std::uint64_t context = 0;  // of the memory that belongs to one
+  AddressRange range;         // the reservation, or the allocation
+  AddressRange mapping;       // the mapping, or the allocation
+  CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;  // of memory that is not VMM's
+  model::Rights rights;                                      // of VMM's
+  int handle_types = 0;
+  bool rdma = false;
+  std::uint64_t buffer_id = 0;
+};
+
+// How strictly a copy's or a kernel's addresses are taken.
+enum class AddressKind {
+  device,    // device addresses and page-locked host memory
+  pageable,  // any memory of the process as well
+};
+
+// Thread-safe: every public function takes the machine's lock where it needs it; none calls out while holding it.
+class Machine final : private model::HostViewListener {
+ public:
+  explicit Machine(const Configuration& configuration);
+
+  [[nodiscard]] const Configuration& configuration() const noexcept { return configuration_; }
+
+  // Runs `work(VirtualMemory&)` under the lock.
+  template <class Work>
+  auto with_memory(Work&& work) {
+    const std::lock_guard lock(mutex_);
+    return work(virtual_memory_);
+  }
+
+  // Finds the bytes of [address, address + bytes) for reading or writing by a device's work.
+  Answer access(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
+                Access& found);
+
+  // Whether the range is still mapped to these very bytes with these rights: false if it was unmapped or revoked since.
+  [[nodiscard]] bool still_valid(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write,
+                                 AddressKind kind, const Access& access);
+
+  // Direct access of `device` to cuMemAlloc memory of `peer`, as kernels have it after cuCtxEnablePeerAccess.
+  void set_peer_enabled(int device, int peer, bool enabled);
+
+  Answer allocate(CUdeviceptr* address, std::uint64_t bytes, int device, std::uint64_t owner);
+  Answer free(CUdeviceptr address);
+  [[nodiscard]] std::optional<model::HeapAllocation> find_heap_allocation(CUdeviceptr address);
+
+  Answer allocate_host(void** pointer, std::uint64_t bytes, unsigned flags, std::uint64_t owner);
+  Answer free_host(void* pointer);
+  Answer register_host(void* pointer, std::uint64_t bytes, unsigned flags, std::uint64_t owner);
+  Answer unregister_host(void* pointer);
+  [[nodiscard]] std::optional<HostRange> find_host_range(std::uintptr_t address);
+
+  // Everything that belongs to a context, which is going away.
+  void release_all_of(std::uint64_t owner);
+
+  Answer export_handle(void* shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                       unsigned long long flags);
+  Answer import_handle(CUmemGenericAllocationHandle* handle, void* os_handle, CUmemAllocationHandleType type);
+
+  Answer dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, CUmemRangeHandleType type,
+                 unsigned long long flags);
+  // Takes back the memory of exports whose descriptors have all been closed.
+  void collect_closed_exports();
+
+  [[nodiscard]] std::optional<PointerFacts> pointer_facts(CUdeviceptr pointer);
+  // The allocation or the mapping that contains the pointer.
+  [[nodiscard]] std::optional<AddressRange> address_range(CUdeviceptr pointer);
+
+  // Free and total bytes of a device.
+  void memory_info(int device, std::size_t* free, std::size_t* total);
+
+  [[nodiscard]] bool is_device_address(CUdeviceptr address) const { return addresses_.contains(address); }
+
+  // What is alive, for tests and for reports of leaks.
+  struct LiveObjects {
+    std::size_t handles = 0, mappings = 0, reservations = 0, allocations = 0, heap_allocations = 0, exports = 0,
+                host_ranges = 0;
+    friend bool operator==(const LiveObjects&, const LiveObjects&) = default;
+  };
+  [[nodiscard]] LiveObjects live_objects();
+
+ private:
+  friend class Access;
+
+  Answer host_rights_change(const model::Mapping& mapping, CUmemAccess_flags now) override;
+  void mapping_goes(const model::Mapping& mapping) override;
+
+  void warn(Rule rule, const std::string& detail);
+  void bytes_die(const model::Allocation& allocation);
+  [[nodiscard]] memory::Arena& arena(const model::Place& place);
+  [[nodiscard]] std::uint64_t bytes_of(const model::Allocation& allocation);
+  [[nodiscard]] memory::Piece piece(const model::Segment& segment);
+  void collect_closed_exports_locked();
+  Answer find(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
+              Access& found);
+  Answer find_host(CUdeviceptr address, std::uint64_t bytes, AddressKind kind, Access& found);
+  [[nodiscard]] const HostRange* host_range(std::uintptr_t address) const;
+  [[nodiscard]] Answer check_host_registration(std::uintptr_t address, std::uint64_t bytes, unsigned flags) const;
+  void unpin(const std::vector<model::Allocation*>& pinned);
+
+  const Configuration configuration_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<memory::Arena>> arenas_;  // one a device, the host's last
+  model::AddressSpace addresses_;
+  model::PhysicalStore store_;
+  memory::HostViews host_views_;
+  memory::ExportRegistry exports_;
+  model::DeviceHeap heap_;
+  model::VirtualMemory virtual_memory_;
+  std::map<std::uint64_t, std::uint64_t> offsets_;           // allocation -> offset in its arena, once it has bytes
+  std::map<std::uint64_t, model::Allocation*> exported_;     // allocations that exports keep, by identity
+  std::map<std::uintptr_t, HostRange> host_ranges_;
+  std::set<std::pair<int, int>> peers_enabled_;
+  std::set<Rule> warned_;
+};
+
+}  // namespace cuvmm::emulator::api

@@ -1,0 +1,147 @@
+// What is known of a pointer.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "emulator/api/answering.hpp"
+
+namespace cuvmm::emulator::api {
+namespace {
+
+template <class Value>
+Answer give(void* data, Value value) {
+  std::memcpy(data, &value, sizeof value);
+  return {};
+}
+
+Answer unknown_attribute(CUpointer_attribute attribute) {
+  return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+          fmt::format("pointer attribute {} does not exist or cannot be asked for here", static_cast<int>(attribute))};
+}
+
+}  // namespace
+
+std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
+  const std::lock_guard lock(mutex_);
+  PointerFacts facts;
+  if (const model::HeapAllocation* allocation = heap_.find(pointer)) {
+    facts.kind = PointerFacts::Kind::heap;
+    facts.device = allocation->device;
+    facts.context = allocation->owner;
+    facts.range = facts.mapping = {allocation->address, allocation->bytes};
+    facts.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return facts;
+  }
+  if (const model::Mapping* mapping = virtual_memory_.find_mapping(pointer)) {
+    const model::Allocation& memory = *mapping->handle->allocation;
+    facts.kind = memory.place.is_host() ? PointerFacts::Kind::host_mapping : PointerFacts::Kind::device_mapping;
+    facts.device = memory.place.is_host() ? 0 : memory.place.device;
+    facts.mapping = {mapping->address, mapping->bytes};
+    const model::Reservation* reservation = virtual_memory_.find_reservation(mapping->address);
+    facts.range = {reservation->address, reservation->bytes};
+    facts.handle_types = mapping->handle->imported ? 0 : memory.properties.requestedHandleTypes;
+    facts.rdma = memory.properties.allocFlags.gpuDirectRDMACapable != 0;
+    facts.rights = mapping->rights;
+    facts.buffer_id = memory.id;
+    return facts;
+  }
+  if (const HostRange* range = host_range(pointer)) {
+    facts.kind = PointerFacts::Kind::host;
+    facts.context = range->owner;
+    facts.range = facts.mapping = {range->address, range->bytes};
+    facts.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return facts;
+  }
+  return std::nullopt;
+}
+
+std::optional<AddressRange> Machine::address_range(CUdeviceptr pointer) {
+  const auto facts = pointer_facts(pointer);
+  return facts ? std::optional(facts->mapping) : std::nullopt;
+}
+
+Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
+  if (data == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "data must not be null"};
+  const auto facts = machine_.pointer_facts(pointer);
+  if (!facts)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("nothing is known of {:#x}", pointer)};
+  const bool vmm = facts->kind == PointerFacts::Kind::device_mapping || facts->kind == PointerFacts::Kind::host_mapping;
+  const bool on_host = facts->kind == PointerFacts::Kind::host || facts->kind == PointerFacts::Kind::host_mapping;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT: {
+      Context* owner = contexts_.find_by_id(facts->context);
+      if (owner == nullptr) return vmm ? give(data, CUcontext{nullptr}) : unknown_attribute(attribute);
+      return give(data, owner->handle());
+    }
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      return give(data, static_cast<unsigned>(on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      return give(data, pointer);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      if (!on_host) return unknown_attribute(attribute);
+      return give(data, pointer);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      return give(data, 0U);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      return give(data, static_cast<unsigned long long>(vmm ? facts->buffer_id : facts->mapping.address));
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      return give(data, facts->device);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return give(data, facts->range.address);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return give(data, static_cast<std::size_t>(facts->range.bytes));
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      return give(data, 1U);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return give(data, static_cast<unsigned long long>(facts->handle_types));
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      return give(data, facts->rdma || facts->kind == PointerFacts::Kind::heap ? 1U : 0U);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
+      const Context* current = contexts_.current();
+      const int device = current == nullptr ? facts->device : current->device;
+      return give(data, static_cast<unsigned>(vmm ? facts->rights.get(model::Accessor::device(device)) : facts->access));
+    }
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return give(data, static_cast<void*>(nullptr));
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return give(data, static_cast<std::size_t>(facts->mapping.bytes));
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return give(data, facts->mapping.address);
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return give(data, static_cast<unsigned long long>(facts->buffer_id));
+    default:
+      return unknown_attribute(attribute);
+  }
+}
+
+CUresult EmulatedDriver::cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
+  return with_context([&](Context&) { return pointer_attribute(data, attribute, pointer); });
+}
+
+CUresult EmulatedDriver::cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes, void** data,
+                                                CUdeviceptr pointer) {
+  return with_context([&](Context&) -> Answer {
+    if (attributes == nullptr || data == nullptr || count == 0)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "attributes and data must not be null, count not 0"};
+    // Unlike the single query, this one answers zeros for a pointer of which nothing is known.
+    for (unsigned index = 0; index < count; ++index) {
+      if (pointer_attribute(data[index], attributes[index], pointer).ok()) continue;
+      if (data[index] == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "data must not be null"};
+      const bool ordinal = attributes[index] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+      if (ordinal) (void)give(data[index], -2);  // CU_DEVICE_INVALID
+      const auto wide = attributes[index];
+      const bool word = wide == CU_POINTER_ATTRIBUTE_MEMORY_TYPE || wide == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
+                        wide == CU_POINTER_ATTRIBUTE_IS_MANAGED || wide == CU_POINTER_ATTRIBUTE_MAPPED ||
+                        wide == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
+                        wide == CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE ||
+                        wide == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
+      if (word) (void)give(data[index], 0U);
+      if (!ordinal && !word) (void)give(data[index], 0ULL);
+    }
+    return {};
+  });
+}
+
+}  // namespace cuvmm::emulator::api

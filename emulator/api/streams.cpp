@@ -1,0 +1,207 @@
+// Streams: the engine runs them; here they get handles.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "emulator/api/answering.hpp"
+
+namespace cuvmm::emulator::api {
+namespace {
+
+constexpr int lowest_priority = 0;
+constexpr int highest_priority = -5;
+
+template <class Value>
+bool satisfied(Value now, Value wanted, unsigned condition) {
+  using Signed = std::make_signed_t<Value>;
+  switch (condition) {
+    case CU_STREAM_WAIT_VALUE_GEQ:
+      return static_cast<Signed>(now - wanted) >= 0;  // as the driver: survives wrap-around
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return now == wanted;
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (now & wanted) != 0;
+    default:
+      return static_cast<Value>(~(now | wanted)) != 0;
+  }
+}
+
+// The value's place in the process; a value is aligned, so it lies in one piece.
+template <class Value>
+std::atomic_ref<Value> place_of(const Access& access) {
+  const memory::Piece& piece = access.pieces().front();
+  std::byte* place = piece.arena == nullptr ? piece.host : piece.arena->bytes(piece.offset, sizeof(Value)).data();
+  return std::atomic_ref<Value>(*reinterpret_cast<Value*>(place));
+}
+
+}  // namespace
+
+Answer EmulatedDriver::find_stream(CUstream handle, StreamEntry* found) {
+  if (handle == nullptr || handle == legacy_stream() || handle == per_thread_stream()) {
+    Context* context = nullptr;
+    if (Answer refused = current_context(&context); !refused.ok()) return refused;
+    found->context = context;
+    found->stream = handle == per_thread_stream() ? engine_.per_thread_stream(context->execution)
+                                                  : engine_.legacy_stream(context->execution);
+    return {};
+  }
+  const auto entry = streams_.find(handle);
+  if (entry == nullptr)
+    return {CUDA_ERROR_INVALID_HANDLE, Rule::execution, fmt::format("{} is no stream", fmt::ptr(handle))};
+  *found = *entry;
+  return {};
+}
+
+template <class Work>
+CUresult EmulatedDriver::with_stream(CUstream handle, Work&& work) noexcept {
+  return initialised([&]() -> Answer {
+    StreamEntry entry;
+    if (Answer refused = find_stream(handle, &entry); !refused.ok()) return refused;
+    return work(entry);
+  });
+}
+
+CUresult EmulatedDriver::cuStreamCreate(CUstream* stream, unsigned int flags) {
+  return cuStreamCreateWithPriority(stream, flags, lowest_priority);
+}
+
+CUresult EmulatedDriver::cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
+  return with_context([&](Context& context) -> Answer {
+    if (stream == nullptr || flags > CU_STREAM_NON_BLOCKING)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+              fmt::format("phStream must not be null, flags must be known (are {:#x})", flags)};
+    StreamEntry entry;
+    entry.context = &context;
+    const int clamped = std::clamp(priority, highest_priority, lowest_priority);
+    if (Answer refused = executed(engine_.create_stream(context.execution, flags, clamped, entry.stream)); !refused.ok())
+      return refused;
+    *stream = streams_.add(std::make_shared<StreamEntry>(entry));
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuStreamDestroy(CUstream stream) {
+  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+    if (Answer refused = executed(engine_.destroy_stream(entry.stream)); !refused.ok()) return refused;
+    (void)streams_.take(stream);
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuStreamSynchronize(CUstream stream) {
+  return with_stream(stream, [&](const StreamEntry& entry) { return executed(engine_.synchronize_stream(entry.stream)); });
+}
+
+CUresult EmulatedDriver::cuStreamQuery(CUstream stream) {
+  return with_stream(stream, [&](const StreamEntry& entry) { return executed(engine_.query_stream(entry.stream)); });
+}
+
+CUresult EmulatedDriver::cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+    if (context == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pctx must not be null"};
+    *context = entry.context->handle();
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuStreamGetFlags(CUstream stream, unsigned int* flags) {
+  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+    if (flags == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "flags must not be null"};
+    return executed(engine_.stream_flags(entry.stream, *flags));
+  });
+}
+
+CUresult EmulatedDriver::cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+    if (flags > CU_EVENT_WAIT_EXTERNAL)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
+    return executed(engine_.wait_event(entry.stream, events_.find(event), flags));
+  });
+}
+
+CUresult EmulatedDriver::cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
+  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+    if (function == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "fn must not be null"};
+    return executed(engine_.submit(entry.stream, {execution::OperationKind::host_function,
+                                                  "host function",
+                                                  {},
+                                                  [function, user_data] {
+                                                    function(user_data);
+                                                    return execution::Outcome::done();
+                                                  },
+                                                  {}}));
+  });
+}
+
+template <class Value>
+Answer EmulatedDriver::submit_value_operation(const StreamEntry& entry, CUdeviceptr address, Value value, bool write,
+                                              unsigned condition) {
+  if (address % sizeof(Value) != 0)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+            fmt::format("address {:#x} is not a multiple of {}", address, sizeof(Value))};
+  const auto who = model::Accessor::device(entry.context->device);
+  Access allowed;
+  if (Answer refused = machine_.access(address, sizeof(Value), who, write, AddressKind::device, allowed); !refused.ok())
+    return refused;
+  const auto kind = write ? execution::OperationKind::write_value : execution::OperationKind::wait_value;
+  auto run = [this, who, address, value, write, condition] {
+    Access access;
+    if (Answer refused = machine_.access(address, sizeof(Value), who, write, AddressKind::device, access); !refused.ok())
+      return execution::Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, refused.detail);
+    if (write) {
+      place_of<Value>(access).store(value, std::memory_order_release);
+      return execution::Outcome::done();
+    }
+    const Value now = place_of<Value>(access).load(std::memory_order_acquire);
+    return satisfied(now, value, condition) ? execution::Outcome::done() : execution::Outcome::again();
+  };
+  return executed(engine_.submit(
+      entry.stream, {kind, fmt::format("{} of {} bytes at {:#x}", execution::name_of(kind), sizeof(Value), address),
+                     {{address, sizeof(Value), write}}, std::move(run), {}}));
+}
+
+template <class Value>
+CUresult EmulatedDriver::write_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags) noexcept {
+  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+    if (flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
+    return submit_value_operation(entry, address, value, true, 0);
+  });
+}
+
+template <class Value>
+CUresult EmulatedDriver::wait_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags) noexcept {
+  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+    const unsigned condition = flags & ~static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH);
+    if (condition > CU_STREAM_WAIT_VALUE_NOR)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
+    const auto& attributes = machine_.configuration().profile.attributes;
+    if (flags != condition && attributes.at(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES) == 0)
+      return {CUDA_ERROR_NOT_SUPPORTED, Rule::argument_valid, "the device cannot flush remote writes"};
+    return submit_value_operation(entry, address, value, false, condition);
+  });
+}
+
+CUresult EmulatedDriver::cuStreamWriteValue32(CUstream stream, CUdeviceptr address, unsigned int value,
+                                              unsigned int flags) {
+  return write_value(stream, address, value, flags);
+}
+
+CUresult EmulatedDriver::cuStreamWriteValue64(CUstream stream, CUdeviceptr address, unsigned long long value,
+                                              unsigned int flags) {
+  return write_value(stream, address, value, flags);
+}
+
+CUresult EmulatedDriver::cuStreamWaitValue32(CUstream stream, CUdeviceptr address, unsigned int value,
+                                             unsigned int flags) {
+  return wait_value(stream, address, value, flags);
+}
+
+CUresult EmulatedDriver::cuStreamWaitValue64(CUstream stream, CUdeviceptr address, unsigned long long value,
+                                             unsigned int flags) {
+  return wait_value(stream, address, value, flags);
+}
+
+}  // namespace cuvmm::emulator::api

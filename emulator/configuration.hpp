@@ -1,0 +1,91 @@
+// What machine the emulated driver pretends to be, and how it behaves.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "emulator/host_kernel.hpp"
+
+namespace cuvmm::emulator {
+
+// What happens to calls that a real driver wrongly accepts, or crashes on.
+enum class Mode {
+  faithful,  // the real driver's answer, and one warning line a rule; where it would crash, INVALID_VALUE
+  strict,    // refused with INVALID_VALUE and the rule that was broken
+};
+
+// Behaviours seen on single machines, each of which can be switched on by itself.
+struct Behaviour {
+  bool ignore_address_hints = false;           // cuMemAddressReserve never honours a hint
+  bool withhold_compression = false;           // compression is asked for and silently not given
+  bool withhold_rdma = false;                  // GPUDirect RDMA is asked for and silently not given
+  bool fail_set_access_on_rdma_memory = false; // cuMemSetAccess answers UNKNOWN on memory made with the RDMA flag
+  bool fail_set_access = false;                // cuMemSetAccess answers UNKNOWN always
+  bool fabric_creation_out_of_memory = false;  // creating memory with a fabric handle answers OUT_OF_MEMORY
+};
+
+// A kind of machine: its driver and its devices, which are all alike.
+struct Profile {
+  std::string name;
+  std::string summary;  // one line for people
+  int driver_version = 0;
+  std::string device_name;
+  std::uint64_t device_memory = 0;           // bytes, as cuDeviceTotalMem answers
+  std::uint64_t device_memory_reserved = 0;  // bytes of it that the driver keeps for itself once it is in use
+  std::uint64_t granularity = 0;             // bytes, minimum and recommended alike
+  std::map<int, int> attributes;             // CUdevice_attribute -> value, for device 0
+  int host_numa_nodes = 1;                   // nodes numbered from 0 that have memory
+  std::uint64_t host_memory = 0;             // bytes that HOST and HOST_NUMA allocations may take in all
+  bool imex_channel = false;                 // fabric handles can be made and used
+  Behaviour behaviour;
+};
+
+// The profiles that are built in: h200-580 (recorded on NVIDIA H200s with driver 580), and machines that lack a
+// feature: no-vmm, no-descriptors, no-compression, no-rdma; and gb200, with fabric handles for device and host memory.
+[[nodiscard]] std::vector<std::string> profile_names();
+
+// The profile of that name, or nothing.
+[[nodiscard]] std::optional<Profile> find_profile(std::string_view name);
+
+// Which order of concurrent work the emulated devices choose.
+enum class Scheduler {
+  threaded,  // one thread a busy stream: real concurrency
+  stepped,   // no threads: work advances only while somebody waits or steps, in an order drawn from a seed
+};
+
+struct Configuration {
+  Profile profile;  // made h200-580 by the constructor
+  Mode mode = Mode::faithful;
+  int devices = 1;                                  // 1 to 32
+  std::optional<std::uint64_t> device_memory;       // bytes; the profile's where not given
+  std::uint64_t address_base = 0x1100'0000'0000;    // where device addresses begin; a multiple of 2 MiB
+  std::uint64_t address_bytes = 0x4300'0000'0000;   // how many there are: 67 TiB
+  std::optional<std::size_t> descriptor_limit;      // exported descriptors open at once; the process's limit where not given
+  std::vector<std::pair<int, int>> no_peer_access;  // pairs of devices, in either order, that cannot reach each other
+  bool peer_access = true;                          // false: no device reaches any other
+  Scheduler scheduler = Scheduler::threaded;
+  std::uint64_t seed = 0;                           // of the stepped scheduler
+
+  std::vector<HostKernel> kernels;                  // beside the built-in ones; of two of one name the later counts
+
+  // Where warnings of the faithful mode go; standard error where not given. Called from any thread, one call at a time.
+  std::function<void(const std::string&)> on_warning;
+
+  Configuration();
+
+  // Throws std::invalid_argument, which names the setting, the rule and the way out, for a configuration no driver can
+  // be made from.
+  void validate() const;
+
+  [[nodiscard]] std::uint64_t memory_per_device() const { return device_memory.value_or(profile.device_memory); }
+  [[nodiscard]] bool can_access_peer(int device, int peer) const;
+};
+
+}  // namespace cuvmm::emulator

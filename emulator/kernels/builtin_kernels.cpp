@@ -1,0 +1,93 @@
+#include "emulator/kernels/builtin_kernels.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <span>
+
+#include "emulator/kernels/host_kernels.hpp"
+#include "gpu/kernel_signatures.hpp"
+
+namespace cuvmm::emulator {
+namespace {
+
+using u64 = std::uint64_t;
+
+HostKernel fill_kernel() {
+  return {std::string(gpu::FillParameters::kernel),
+          {sizeof(u64), sizeof(u64), sizeof(u64)},
+          [](const KernelArguments& arguments) {
+            return std::vector<KernelView>{{arguments.get<u64>(0), arguments.get<u64>(1), true}};
+          },
+          [](const KernelCall& call) {
+            host_kernels::fill({call.windows[0], call.arguments.get<u64>(1)}, call.arguments.get<u64>(2));
+            return KernelProgress::done;
+          }};
+}
+
+HostKernel copy_kernel() {
+  return {std::string(gpu::CopyParameters::kernel),
+          {sizeof(u64), sizeof(u64), sizeof(u64)},
+          [](const KernelArguments& arguments) {
+            const u64 bytes = arguments.get<u64>(2);
+            return std::vector<KernelView>{{arguments.get<u64>(0), bytes, true}, {arguments.get<u64>(1), bytes, false}};
+          },
+          [](const KernelCall& call) {
+            const u64 bytes = call.arguments.get<u64>(2);
+            host_kernels::copy({call.windows[0], bytes}, {call.windows[1], bytes});
+            return KernelProgress::done;
+          }};
+}
+
+HostKernel checksum_kernel() {
+  return {std::string(gpu::ChecksumParameters::kernel),
+          {sizeof(u64), sizeof(u64), sizeof(u64), sizeof(u64)},
+          [](const KernelArguments& arguments) {
+            return std::vector<KernelView>{{arguments.get<u64>(0), arguments.get<u64>(1), false},
+                                           {arguments.get<u64>(3), sizeof(u64), true}};
+          },
+          [](const KernelCall& call) {
+            const u64 sum = host_kernels::checksum({call.windows[0], call.arguments.get<u64>(1)},
+                                                   call.arguments.get<u64>(2));
+            std::atomic_ref<u64>(*reinterpret_cast<u64*>(call.windows[1])).fetch_add(sum);
+            return KernelProgress::done;
+          }};
+}
+
+HostKernel scale_add_kernel() {
+  return {std::string(gpu::ScaleAddParameters::kernel),
+          {sizeof(u64), sizeof(u64), sizeof(float), sizeof(u64)},
+          [](const KernelArguments& arguments) {
+            const u64 bytes = arguments.get<u64>(3) * sizeof(float);
+            return std::vector<KernelView>{{arguments.get<u64>(0), bytes, true}, {arguments.get<u64>(1), bytes, false}};
+          },
+          [](const KernelCall& call) {
+            const u64 count = call.arguments.get<u64>(3);
+            host_kernels::scale_add({reinterpret_cast<float*>(call.windows[0]), count},
+                                    {reinterpret_cast<const float*>(call.windows[1]), count},
+                                    call.arguments.get<float>(2));
+            return KernelProgress::done;
+          }};
+}
+
+// Looks at the flag once a call, so that the scheduler goes on with other streams. The bound on the polls of the real
+// kernel keeps a forgotten flag from hanging a device; here the launch is simply tried as often.
+HostKernel spin_kernel() {
+  return {std::string(gpu::SpinParameters::kernel),
+          {sizeof(u64), sizeof(u64)},
+          [](const KernelArguments& arguments) {
+            return std::vector<KernelView>{{arguments.get<u64>(0), sizeof(std::uint32_t), false}};
+          },
+          [](const KernelCall& call) {
+            return host_kernels::spin(*reinterpret_cast<const std::uint32_t*>(call.windows[0]), 1)
+                       ? KernelProgress::done
+                       : KernelProgress::again;
+          }};
+}
+
+}  // namespace
+
+std::vector<HostKernel> builtin_kernels() {
+  return {fill_kernel(), copy_kernel(), checksum_kernel(), scale_add_kernel(), spin_kernel()};
+}
+
+}  // namespace cuvmm::emulator

@@ -1,0 +1,48 @@
+// The bytes of one place's physical memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "emulator/memory/file_descriptor.hpp"
+#include "emulator/model/address_space.hpp"
+
+namespace cuvmm::emulator::memory {
+
+// A sparse anonymous file that extents are cut from. Its bytes are mapped into the process in large slabs when they are
+// first touched, so that neither the number of extents nor the size of the emulated device costs host mappings or host
+// memory: only bytes that were written exist. Extents are zero when taken.
+//
+// Thread-safety: take, give_back and bytes may be called from any thread.
+class Arena {
+ public:
+  // `name` is what /proc shows. Throws std::system_error if the file cannot be made.
+  explicit Arena(const char* name);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // The offset of a new extent, a multiple of 2 MiB. Throws std::bad_alloc.
+  [[nodiscard]] std::uint64_t take(std::uint64_t bytes);
+  // Gives back an extent that take() answered, whole, and its bytes to the operating system.
+  void give_back(std::uint64_t offset, std::uint64_t bytes) noexcept;
+
+  // Up to `bytes` bytes from `offset` that lie in one piece in this process; never empty. Throws std::system_error if
+  // the operating system refuses to map them.
+  [[nodiscard]] std::span<std::byte> bytes(std::uint64_t offset, std::uint64_t bytes);
+
+  [[nodiscard]] int descriptor() const noexcept { return file_.get(); }
+
+ private:
+  FileDescriptor file_;
+  std::mutex mutex_;
+  model::AddressSpace free_;
+  std::map<std::uint64_t, std::byte*> slabs_;  // slab number -> its first byte
+  std::uint64_t file_bytes_ = 0;
+};
+
+}  // namespace cuvmm::emulator::memory

@@ -1,0 +1,50 @@
+#include "emulator/memory/export_registry.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+
+namespace cuvmm::emulator::memory {
+
+std::optional<ExportRegistry::Identity> ExportRegistry::identify(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return std::nullopt;
+  return Identity{status.st_dev, status.st_ino};
+}
+
+std::optional<int> ExportRegistry::add(std::uint64_t id, Use use) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return std::nullopt;
+  FileDescriptor kept(ends[0]);
+  FileDescriptor given(ends[1]);
+  const auto identity = identify(given.get());
+  if (!identity) return std::nullopt;
+  exports_[*identity] = Export{id, use, std::move(kept)};
+  return given.release();
+}
+
+std::optional<std::uint64_t> ExportRegistry::find(int descriptor) const {
+  const auto identity = identify(descriptor);
+  if (!identity) return std::nullopt;
+  auto found = exports_.find(*identity);
+  // The kept end has the same inode; it is nobody's to import.
+  if (found == exports_.end() || found->second.use != Use::import || found->second.kept_end.get() == descriptor)
+    return std::nullopt;
+  return found->second.allocation;
+}
+
+std::vector<std::uint64_t> ExportRegistry::take_closed() {
+  std::vector<std::uint64_t> closed;
+  for (auto entry = exports_.begin(); entry != exports_.end();) {
+    pollfd kept{entry->second.kept_end.get(), 0, 0};
+    if (::poll(&kept, 1, 0) == 1 && (kept.revents & POLLHUP) != 0) {
+      closed.push_back(entry->second.allocation);
+      entry = exports_.erase(entry);
+    } else {
+      ++entry;
+    }
+  }
+  return closed;
+}
+
+}  // namespace cuvmm::emulator::memory

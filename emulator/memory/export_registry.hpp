@@ -1,0 +1,48 @@
+// Exported descriptors, and which of them somebody still holds.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "emulator/memory/file_descriptor.hpp"
+
+namespace cuvmm::emulator::memory {
+
+// A descriptor given out is one end of a pipe whose other end stays here: its inode says which export it is, and the
+// hang-up of the kept end says that every copy of it, in any process or on the way to one, was closed. Not thread-safe.
+class ExportRegistry {
+ public:
+  enum class Use {
+    import,     // find() knows it: it can be imported
+    hold_only,  // it keeps memory, as a dma-buf does, but cannot be imported
+  };
+
+  // A new close-on-exec descriptor for the export of allocation `id`; the caller's to close. Nothing, with errno set, if
+  // the operating system has none left.
+  [[nodiscard]] std::optional<int> add(std::uint64_t id, Use use = Use::import);
+
+  // Which allocation's export this open descriptor is, if any of ours that can be imported.
+  [[nodiscard]] std::optional<std::uint64_t> find(int descriptor) const;
+
+  // Forgets the exports whose descriptors are all closed, and answers the allocation of each.
+  [[nodiscard]] std::vector<std::uint64_t> take_closed();
+
+  [[nodiscard]] std::size_t size() const noexcept { return exports_.size(); }
+
+ private:
+  struct Export {
+    std::uint64_t allocation = 0;
+    Use use = Use::import;
+    FileDescriptor kept_end;
+  };
+  using Identity = std::pair<std::uint64_t, std::uint64_t>;  // device and inode of the pipe
+
+  [[nodiscard]] static std::optional<Identity> identify(int descriptor);
+
+  std::map<Identity, Export> exports_;
+};
+
+}  // namespace cuvmm::emulator::memory

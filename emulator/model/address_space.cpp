@@ -1,0 +1,82 @@
+#include "emulator/model/address_space.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace cuvmm::emulator::model {
+namespace {
+
+CUdeviceptr align_up(CUdeviceptr address, std::uint64_t alignment) {
+  return (address + alignment - 1) & ~(alignment - 1);
+}
+
+}  // namespace
+
+AddressSpace::AddressSpace(CUdeviceptr base, std::uint64_t bytes) : base_(base), bytes_(bytes) { free_[base] = bytes; }
+
+std::optional<CUdeviceptr> AddressSpace::take(std::uint64_t bytes, std::uint64_t alignment, CUdeviceptr hint) {
+  if (hint != 0 && hint % alignment == 0) {
+    auto after = free_.upper_bound(hint);
+    if (after != free_.begin()) {
+      auto piece = std::prev(after);
+      const std::uint64_t offset = hint - piece->first;
+      if (offset < piece->second && bytes <= piece->second - offset) {
+        carve(piece, hint, bytes);
+        return hint;
+      }
+    }
+  }
+  for (auto piece = free_.begin(); piece != free_.end(); ++piece) {
+    const CUdeviceptr address = align_up(piece->first, alignment);
+    if (address < piece->first) continue;  // wrapped around
+    const std::uint64_t skipped = address - piece->first;
+    if (skipped > piece->second || bytes > piece->second - skipped) continue;
+    carve(piece, address, bytes);
+    return address;
+  }
+  return std::nullopt;
+}
+
+void AddressSpace::carve(std::map<CUdeviceptr, std::uint64_t>::iterator piece, CUdeviceptr address,
+                         std::uint64_t bytes) {
+  const CUdeviceptr begin = piece->first;
+  const CUdeviceptr end = begin + piece->second;
+  // What needs memory comes first, so that a failure leaves everything as it was.
+  if (address + bytes < end) free_.emplace(address + bytes, end - (address + bytes));
+  if (begin < address)
+    piece->second = address - begin;
+  else
+    free_.erase(piece);
+}
+
+void AddressSpace::give_back(CUdeviceptr address, std::uint64_t bytes) {
+  auto after = free_.upper_bound(address);
+  const bool joins_after = after != free_.end() && address + bytes == after->first;
+  if (after != free_.begin()) {
+    auto before = std::prev(after);
+    if (before->first + before->second == address) {
+      before->second += bytes;
+      if (joins_after) {
+        before->second += after->second;
+        free_.erase(after);
+      }
+      return;
+    }
+  }
+  if (joins_after) {
+    auto node = free_.extract(after);  // no allocation: giving back must not fail
+    node.key() = address;
+    node.mapped() += bytes;
+    free_.insert(std::move(node));
+    return;
+  }
+  free_.emplace(address, bytes);
+}
+
+std::uint64_t AddressSpace::largest_free_piece() const {
+  std::uint64_t largest = 0;
+  for (const auto& [address, bytes] : free_) largest = std::max(largest, bytes);
+  return largest;
+}
+
+}  // namespace cuvmm::emulator::model

@@ -1,0 +1,67 @@
+// Memory of cuMemAlloc: physical memory and addresses in one, open to its own device.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "emulator/model/address_space.hpp"
+#include "emulator/model/answer.hpp"
+#include "emulator/model/physical_store.hpp"
+#include "emulator/model/virtual_memory.hpp"
+
+namespace cuvmm::emulator::model {
+
+// Who an allocation belongs to: it goes when its context goes.
+using ContextId = std::uint64_t;
+
+struct HeapAllocation {
+  CUdeviceptr address = 0;
+  std::uint64_t bytes = 0;  // as asked for
+  int device = 0;
+  ContextId owner = 0;
+  CUdeviceptr block = 0;
+};
+
+// Small allocations share blocks of one granule, at multiples of 512 bytes; larger ones have a block each. Not
+// thread-safe.
+class DeviceHeap {
+ public:
+  DeviceHeap(std::uint64_t granularity, PhysicalStore& store, AddressSpace& addresses)
+      : granularity_(granularity), store_(store), addresses_(addresses) {}
+
+  Answer allocate(CUdeviceptr* address, std::uint64_t bytes, int device, ContextId owner);
+  Answer free(CUdeviceptr address);
+  void free_all_of(ContextId owner);
+
+  // The allocation that contains the address, or null.
+  [[nodiscard]] const HeapAllocation* find(CUdeviceptr address) const;
+
+  // Appends the memory behind the range, all of which must lie in one allocation.
+  Answer resolve(CUdeviceptr address, std::uint64_t bytes, std::vector<Segment>& segments) const;
+
+  [[nodiscard]] std::size_t live_allocations() const { return allocations_.size(); }
+
+ private:
+  struct Block {
+    Allocation* memory = nullptr;
+    std::uint64_t bytes = 0;
+    int device = 0;
+    ContextId owner = 0;
+    std::map<std::uint64_t, std::uint64_t> free;  // offset -> bytes, of blocks that are shared; no two adjacent
+    bool shared = false;
+    std::size_t live = 0;
+  };
+
+  Answer add_block(std::uint64_t bytes, int device, ContextId owner, bool shared, CUdeviceptr* address);
+  bool take_from_shared_block(std::uint64_t bytes, int device, ContextId owner, HeapAllocation& allocation);
+  void release_block(std::map<CUdeviceptr, Block>::iterator block);
+
+  std::uint64_t granularity_;
+  PhysicalStore& store_;
+  AddressSpace& addresses_;
+  std::map<CUdeviceptr, Block> blocks_;
+  std::map<CUdeviceptr, HeapAllocation> allocations_;
+};
+
+}  // namespace cuvmm::emulator::model

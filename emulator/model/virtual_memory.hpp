@@ -1,0 +1,138 @@
+// The rules and the state of CUDA virtual memory management: handles, reservations, mappings, rights.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "emulator/configuration.hpp"
+#include "emulator/model/address_space.hpp"
+#include "emulator/model/answer.hpp"
+#include "emulator/model/physical_store.hpp"
+#include "emulator/model/rights.hpp"
+
+namespace cuvmm::emulator::model {
+
+// A handle to physical memory, as cuMemCreate or cuMemImportFromShareableHandle gave out. It stays known while it is
+// held (references) or mapped, so that it can be retained from an address.
+struct Handle {
+  CUmemGenericAllocationHandle value = 0;
+  Allocation* allocation = nullptr;
+  std::uint32_t references = 0;
+  std::uint32_t mappings = 0;
+  bool imported = false;
+};
+
+struct Mapping {
+  CUdeviceptr address = 0;
+  std::uint64_t bytes = 0;
+  Handle* handle = nullptr;
+  Rights rights;
+
+  [[nodiscard]] CUdeviceptr end() const { return address + bytes; }
+};
+
+struct Reservation {
+  CUdeviceptr address = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Part of an allocation behind a piece of an address range.
+struct Segment {
+  Allocation* allocation = nullptr;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// What happens to the host's view of memory when mappings and rights change; called after the model agreed, before it
+// changes. An answer that is not ok makes the call fail with it, and nothing changes.
+class HostViewListener {
+ public:
+  virtual ~HostViewListener() = default;
+  virtual Answer host_rights_change(const Mapping& mapping, CUmemAccess_flags now) = 0;
+  virtual void mapping_goes(const Mapping& mapping) = 0;
+};
+
+// The pure model of one machine's virtual memory: state and rules, no bytes, no system calls. Not thread-safe: its owner
+// takes turns. Functions take the driver's arguments and answer what the driver of the configured profile would.
+class VirtualMemory {
+ public:
+  // Called when faithful mode lets something pass that the rule forbids.
+  using Warning = std::function<void(Rule, const std::string& detail)>;
+
+  VirtualMemory(const Configuration& configuration, PhysicalStore& store, AddressSpace& addresses,
+                HostViewListener& host_view, Warning warn);
+
+  Answer granularity(std::size_t* granularity, const CUmemAllocationProp* properties,
+                     CUmemAllocationGranularity_flags option) const;
+  Answer create(CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* properties,
+                unsigned long long flags);
+  Answer release(CUmemGenericAllocationHandle handle);
+  Answer properties(CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle) const;
+  Answer retain(CUmemGenericAllocationHandle* handle, CUdeviceptr address);
+
+  Answer reserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment, CUdeviceptr hint,
+                 unsigned long long flags);
+  Answer free(CUdeviceptr address, std::size_t bytes);
+
+  Answer map(CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
+             unsigned long long flags);
+  // Whether unmap() would do it; the caller can then look for work that is still using the range.
+  Answer check_unmap(CUdeviceptr address, std::size_t bytes) const;
+  Answer unmap(CUdeviceptr address, std::size_t bytes);
+
+  Answer set_access(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* descriptors, std::size_t count);
+  Answer get_access(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) const;
+
+  // Export: whether the handle may be exported as that type, and the memory behind it.
+  Answer check_export(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags,
+                      Allocation** allocation) const;
+  // Import: a new handle, with one reference, to memory that something else keeps alive during the call.
+  CUmemGenericAllocationHandle import(Allocation& allocation);
+
+  // The mapping that contains the address, or null; the same for reservations.
+  [[nodiscard]] const Mapping* find_mapping(CUdeviceptr address) const;
+  [[nodiscard]] const Reservation* find_reservation(CUdeviceptr address) const;
+
+  // Appends the memory behind [address, address + bytes), all of which must be mapped and open to `who`. Nothing is
+  // appended on refusal.
+  Answer resolve(CUdeviceptr address, std::uint64_t bytes, Accessor who, bool write,
+                 std::vector<Segment>& segments) const;
+
+  [[nodiscard]] std::size_t live_handles() const { return handles_.size(); }
+  [[nodiscard]] std::size_t live_mappings() const { return mappings_.size(); }
+  [[nodiscard]] std::size_t live_reservations() const { return reservations_.size(); }
+
+ private:
+  using Mappings = std::map<CUdeviceptr, Mapping>;
+
+  [[nodiscard]] Answer check_properties(const CUmemAllocationProp& properties) const;
+  [[nodiscard]] Answer check_handle_types(const CUmemAllocationProp& properties) const;
+  [[nodiscard]] Answer check_access_descriptor(const CUmemAccessDesc& descriptor, std::size_t index, Mappings::const_iterator first,
+                                               Mappings::const_iterator last) const;
+  [[nodiscard]] Answer check_whole_mappings(CUdeviceptr address, std::uint64_t bytes, Rule rule) const;
+  [[nodiscard]] std::pair<Mappings::const_iterator, Mappings::const_iterator> mappings_within(CUdeviceptr address,
+                                                                                             std::uint64_t bytes) const;
+  [[nodiscard]] Handle* find_handle(CUmemGenericAllocationHandle value) const;
+  [[nodiscard]] Answer dead_handle(CUmemGenericAllocationHandle value) const;
+  Handle& add_handle(Allocation& allocation, bool imported);
+  void forget_if_unused(Handle& handle);
+  void remove(Mappings::iterator mapping);
+  [[nodiscard]] bool aligned(std::uint64_t value) const { return value % configuration_.profile.granularity == 0; }
+  [[nodiscard]] int attribute(CUdevice_attribute attribute) const;
+
+  const Configuration& configuration_;
+  PhysicalStore& store_;
+  AddressSpace& addresses_;
+  HostViewListener& host_view_;
+  Warning warn_;
+  std::unordered_map<CUmemGenericAllocationHandle, Handle> handles_;
+  std::map<CUdeviceptr, Reservation> reservations_;
+  Mappings mappings_;
+  CUmemGenericAllocationHandle next_handle_;
+};
+
+}  // namespace cuvmm::emulator::model

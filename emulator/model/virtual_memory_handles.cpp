@@ -1,0 +1,216 @@
+// Physical memory and the handles to it.
+#include <fmt/format.h>
+
+#include "emulator/model/virtual_memory.hpp"
+
+namespace cuvmm::emulator::model {
+namespace {
+
+// Handles are addresses on a real driver; ours look like addresses that are never mapped, and are never used twice.
+constexpr CUmemGenericAllocationHandle first_handle = 0x0ca1'0000'0000;
+constexpr CUmemGenericAllocationHandle handle_step = 0x40;
+
+bool on_host(const CUmemAllocationProp& properties) {
+  return properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+Place place_of(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? Place::on_device(location.id) : Place::on_host();
+}
+
+}  // namespace
+
+VirtualMemory::VirtualMemory(const Configuration& configuration, PhysicalStore& store, AddressSpace& addresses,
+                             HostViewListener& host_view, Warning warn)
+    : configuration_(configuration),
+      store_(store),
+      addresses_(addresses),
+      host_view_(host_view),
+      warn_(std::move(warn)),
+      next_handle_(first_handle) {}
+
+int VirtualMemory::attribute(CUdevice_attribute attribute) const {
+  auto found = configuration_.profile.attributes.find(attribute);
+  return found == configuration_.profile.attributes.end() ? 0 : found->second;
+}
+
+Answer VirtualMemory::granularity(std::size_t* granularity, const CUmemAllocationProp* properties,
+                                  CUmemAllocationGranularity_flags option) const {
+  if (attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::vmm_supported, "the device has no virtual memory management"};
+  if (granularity == nullptr || properties == nullptr)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "granularity and properties must not be null"};
+  if (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::granularity_option, fmt::format("option is {}", static_cast<int>(option))};
+  *granularity = configuration_.profile.granularity;
+  return {};
+}
+
+Answer VirtualMemory::check_handle_types(const CUmemAllocationProp& properties) const {
+  const int types = properties.requestedHandleTypes;
+  const auto refused = [&](CUresult code, Rule rule, std::string_view why) {
+    return Answer(code, rule, fmt::format("requestedHandleTypes is {:#x}: {}", types, why));
+  };
+  if ((types & (CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT)) != 0)
+    return refused(CUDA_ERROR_INVALID_VALUE, Rule::create_handle_type, "Win32 handles do not exist here");
+  constexpr int known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;
+  if (properties.location.type == CU_MEM_LOCATION_TYPE_HOST && (types & known) != 0)
+    return refused(CUDA_ERROR_INVALID_VALUE, Rule::create_handle_type, "HOST memory cannot be shared");
+  if ((types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0 &&
+      attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) == 0)
+    return refused(CUDA_ERROR_NOT_SUPPORTED, Rule::create_handle_type, "this machine has no descriptors");
+  if ((types & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
+    if (attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED) == 0)
+      return refused(CUDA_ERROR_NOT_SUPPORTED, Rule::create_handle_type, "this machine has no fabric handles");
+    if (configuration_.profile.behaviour.fabric_creation_out_of_memory)
+      return refused(CUDA_ERROR_OUT_OF_MEMORY, Rule::rights_on_behaviour, "fabric_creation_out_of_memory is on");
+    if (!configuration_.profile.imex_channel)
+      return refused(CUDA_ERROR_NOT_PERMITTED, Rule::create_fabric_permission, "there is no IMEX channel");
+  }
+  return {};
+}
+
+Answer VirtualMemory::check_properties(const CUmemAllocationProp& properties) const {
+  const auto refused = [](std::string what) {
+    return Answer(CUDA_ERROR_INVALID_VALUE, Rule::create_properties, std::move(what));
+  };
+  if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED)
+    return refused(fmt::format("type is {}, not CU_MEM_ALLOCATION_TYPE_PINNED", static_cast<int>(properties.type)));
+  const CUmemLocation& location = properties.location;
+  switch (location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      if (location.id < 0 || location.id >= configuration_.devices)
+        return {CUDA_ERROR_INVALID_DEVICE, Rule::create_location,
+                fmt::format("device {} of {}", location.id, configuration_.devices)};
+      break;
+    case CU_MEM_LOCATION_TYPE_HOST:
+      if (attribute(CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
+        return {CUDA_ERROR_NOT_SUPPORTED, Rule::create_location, "this machine has no host memory of this kind"};
+      break;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+      if (attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
+        return {CUDA_ERROR_NOT_SUPPORTED, Rule::create_location, "this machine has no host NUMA memory of this kind"};
+      if (location.id < 0 || location.id >= configuration_.profile.host_numa_nodes)
+        return {CUDA_ERROR_INVALID_VALUE, Rule::create_location,
+                fmt::format("host NUMA node {} of {}", location.id, configuration_.profile.host_numa_nodes)};
+      break;
+    default:
+      return {CUDA_ERROR_INVALID_VALUE, Rule::create_location,
+              fmt::format("location type is {}", static_cast<int>(location.type))};
+  }
+  for (const unsigned char byte : properties.allocFlags.reserved)
+    if (byte != 0) return refused("allocFlags.reserved is not zero");
+  if (properties.allocFlags.compressionType > CU_MEM_ALLOCATION_COMP_GENERIC)
+    return refused(fmt::format("compressionType is {}", properties.allocFlags.compressionType));
+  return check_handle_types(properties);
+}
+
+Answer VirtualMemory::create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                             const CUmemAllocationProp* properties, unsigned long long flags) {
+  if (attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::vmm_supported, "the device has no virtual memory management"};
+  if (handle == nullptr || properties == nullptr)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "handle and properties must not be null"};
+  if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
+  if (bytes == 0 || !aligned(bytes))
+    return {CUDA_ERROR_INVALID_VALUE, Rule::create_size,
+            fmt::format("size is {} bytes, granularity {}", bytes, configuration_.profile.granularity)};
+  if (Answer answer = check_properties(*properties); !answer.ok()) return answer;
+
+  CUmemAllocationProp granted = *properties;
+  if (configuration_.profile.behaviour.withhold_compression ||
+      attribute(CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) == 0 || on_host(*properties))
+    granted.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_NONE;
+  if (configuration_.profile.behaviour.withhold_rdma ||
+      attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) == 0)
+    granted.allocFlags.gpuDirectRDMACapable = 0;
+
+  const Place place = place_of(properties->location);
+  Allocation* allocation = store_.create(place, bytes, granted);
+  if (allocation == nullptr)
+    return {CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity,
+            fmt::format("{} bytes asked, {} free of {} {}", bytes, store_.ledger().free(place),
+                        store_.ledger().total(place),
+                        place.is_host() ? std::string("on the host") : fmt::format("on device {}", place.device))};
+  *handle = add_handle(*allocation, false).value;
+  store_.drop_reference(*allocation);  // the handle has its own
+  return {};
+}
+
+Handle& VirtualMemory::add_handle(Allocation& allocation, bool imported) {
+  Handle& handle = handles_[next_handle_];
+  handle = Handle{next_handle_, &allocation, 1, 0, imported};
+  next_handle_ += handle_step;
+  store_.add_reference(allocation);
+  return handle;
+}
+
+void VirtualMemory::forget_if_unused(Handle& handle) {
+  if (handle.references > 0 || handle.mappings > 0) return;
+  Allocation& allocation = *handle.allocation;
+  handles_.erase(handle.value);
+  store_.drop_reference(allocation);
+}
+
+Handle* VirtualMemory::find_handle(CUmemGenericAllocationHandle value) const {
+  auto found = handles_.find(value);
+  if (found == handles_.end() || found->second.references == 0) return nullptr;
+  return const_cast<Handle*>(&found->second);
+}
+
+Answer VirtualMemory::dead_handle(CUmemGenericAllocationHandle value) const {
+  return {CUDA_ERROR_INVALID_VALUE, Rule::handle_live,
+          value < next_handle_ && value >= first_handle && (value - first_handle) % handle_step == 0
+              ? fmt::format("handle {:#x} was released", value)
+              : fmt::format("{:#x} never was a handle", value)};
+}
+
+Answer VirtualMemory::release(CUmemGenericAllocationHandle value) {
+  Handle* handle = find_handle(value);
+  if (handle == nullptr) return dead_handle(value);
+  --handle->references;
+  forget_if_unused(*handle);
+  return {};
+}
+
+Answer VirtualMemory::properties(CUmemAllocationProp* properties, CUmemGenericAllocationHandle value) const {
+  if (properties == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "properties must not be null"};
+  const Handle* handle = find_handle(value);
+  if (handle == nullptr) return dead_handle(value);
+  *properties = handle->allocation->properties;
+  if (handle->imported) properties->requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  return {};
+}
+
+Answer VirtualMemory::retain(CUmemGenericAllocationHandle* handle, CUdeviceptr address) {
+  if (handle == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "handle must not be null"};
+  const Mapping* mapping = find_mapping(address);
+  if (mapping == nullptr)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::retain_mapped, fmt::format("{:#x} is not mapped", address)};
+  ++mapping->handle->references;
+  *handle = mapping->handle->value;
+  return {};
+}
+
+Answer VirtualMemory::check_export(CUmemGenericAllocationHandle value, CUmemAllocationHandleType type,
+                                   unsigned long long flags, Allocation** allocation) const {
+  const Handle* handle = find_handle(value);
+  if (handle == nullptr) return dead_handle(value);
+  if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
+  if (handle->imported)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::export_imported, fmt::format("handle {:#x} was imported", value)};
+  const int requested = handle->allocation->properties.requestedHandleTypes;
+  const bool single = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || type == CU_MEM_HANDLE_TYPE_FABRIC;
+  if (!single || (requested & type) == 0)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::export_requested,
+            fmt::format("type {:#x} of memory created with requestedHandleTypes {:#x}", static_cast<int>(type),
+                        requested)};
+  *allocation = handle->allocation;
+  return {};
+}
+
+CUmemGenericAllocationHandle VirtualMemory::import(Allocation& allocation) {
+  return add_handle(allocation, true).value;
+}
+
+}  // namespace cuvmm::emulator::model

@@ -1,0 +1,72 @@
+#include "driver/call.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "driver/advice.hpp"
+#include "driver/result_names.hpp"
+
+namespace cuvmm::driver {
+
+namespace {
+
+// Whether this process could not open one file more right now.
+bool out_of_descriptors() noexcept {
+  const int descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (descriptor >= 0) {
+    ::close(descriptor);
+    return false;
+  }
+  return errno == EMFILE || errno == ENFILE;
+}
+
+// The driver has no code of its own for a lack of descriptors, so it is looked for where one was needed and the code
+// is one that could hide it.
+bool may_hide_lack_of_descriptors(EntryPoint entry, CUresult result) noexcept {
+  if (info(entry).group != EntryPointGroup::sharing) return false;
+  return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_OPERATING_SYSTEM || result == CUDA_ERROR_UNKNOWN;
+}
+
+std::string name_of(Interface& driver, CUresult result) {
+  if (const std::string_view known = result_name(result); !known.empty()) return std::string(known);
+  const char* name = nullptr;
+  if (driver.cuGetErrorName(result, &name) == CUDA_SUCCESS && name != nullptr) return name;
+  return {};
+}
+
+}  // namespace
+
+Failure describe_failure(Interface& driver, EntryPoint entry, CUresult result, std::string arguments,
+                         const CallFacts& facts) {
+  // First of all: the driver explains the thread's last call, and descriptors may be closed any moment.
+  std::string explanation = driver.explanation();
+  const bool lacks_descriptors = may_hide_lack_of_descriptors(entry, result) && out_of_descriptors();
+
+  Failure failure;
+  failure.kind = kind_of(entry, result, facts.concerns_host_memory);
+  failure.call = name(entry);
+  failure.arguments = std::move(arguments);
+  failure.code = result;
+  failure.code_name = name_of(driver, result);
+  if (lacks_descriptors) {
+    failure.kind = ErrorKind::out_of_descriptors;
+    failure.rule = "A shareable handle of that type is a file descriptor, and this process has none left";
+    failure.way_out = "Close descriptors that are no longer needed, or raise the limit (ulimit -n)";
+  } else if (!explanation.empty()) {
+    failure.rule = std::move(explanation);
+  } else {
+    const Advice advice = advice_for(entry, result);
+    failure.rule = advice.rule;
+    failure.way_out = advice.way_out;
+  }
+  if (failure.kind == ErrorKind::out_of_device_memory || failure.kind == ErrorKind::out_of_host_memory ||
+      failure.kind == ErrorKind::out_of_address_space)
+    failure.asked_bytes = facts.asked_bytes;
+  if (failure.kind == ErrorKind::not_supported || failure.kind == ErrorKind::not_permitted)
+    failure.feature = name(entry);
+  return failure;
+}
+
+}  // namespace cuvmm::driver

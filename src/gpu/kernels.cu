@@ -1,0 +1,64 @@
+// The project's plain kernels. Names and arguments are described in gpu/kernel_signatures.hpp; the emulated driver runs
+// the same names as host functions. All loops stride over the grid, so that any launch shape is right.
+#include <cstdint>
+
+#include "gpu/checksum.hpp"
+
+namespace {
+
+using Byte = unsigned char;
+using Word = std::uint64_t;
+
+__device__ Word first_index() {
+  return static_cast<Word>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+__device__ Word stride() {
+  return static_cast<Word>(gridDim.x) * blockDim.x;
+}
+
+__device__ bool is_word_aligned(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % sizeof(Word) == 0;
+}
+
+}  // namespace
+
+extern "C" __global__ void cuvmm_fill(Byte* destination, Word bytes, Word pattern) {
+  const Word words = is_word_aligned(destination) ? bytes / sizeof(Word) : 0;
+  for (Word index = first_index(); index < words; index += stride()) {
+    reinterpret_cast<Word*>(destination)[index] = pattern;
+  }
+  for (Word index = words * sizeof(Word) + first_index(); index < bytes; index += stride()) {
+    destination[index] = static_cast<Byte>(pattern >> (8 * (index % sizeof(Word))));
+  }
+}
+
+extern "C" __global__ void cuvmm_copy(Byte* destination, const Byte* source, Word bytes) {
+  const Word words = is_word_aligned(destination) && is_word_aligned(source) ? bytes / sizeof(Word) : 0;
+  for (Word index = first_index(); index < words; index += stride()) {
+    reinterpret_cast<Word*>(destination)[index] = reinterpret_cast<const Word*>(source)[index];
+  }
+  for (Word index = words * sizeof(Word) + first_index(); index < bytes; index += stride()) {
+    destination[index] = source[index];
+  }
+}
+
+extern "C" __global__ void cuvmm_checksum(const Byte* source, Word bytes, Word first_word, unsigned long long* sum) {
+  const Word whole_words = is_word_aligned(source) ? bytes / sizeof(Word) : 0;
+  const Word words = cuvmm::gpu::checksum_words(bytes);
+  Word partial = 0;
+  for (Word index = first_index(); index < words; index += stride()) {
+    const Word word = index < whole_words ? reinterpret_cast<const Word*>(source)[index]
+                                          : cuvmm::gpu::checksum_word(source, bytes, index);
+    partial += cuvmm::gpu::checksum_term(word, first_word + index);
+  }
+  if (partial != 0) atomicAdd(sum, partial);
+}
+
+extern "C" __global__ void cuvmm_scale_add(float* y, const float* x, float factor, Word count) {
+  for (Word index = first_index(); index < count; index += stride()) y[index] = fmaf(factor, x[index], y[index]);
+}
+
+extern "C" __global__ void cuvmm_spin(const volatile std::uint32_t* flag, Word most_polls) {
+  for (Word poll = 0; poll < most_polls && *flag == 0; ++poll) __nanosleep(100);
+}

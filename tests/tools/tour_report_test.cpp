@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tour/report.hpp"
+
+namespace cuvmm::tour {
+namespace {
+
+StopReport stop(const std::string& id, Status status, const std::string& reason) {
+  StopReport report;
+  report.id = id;
+  report.name = "Name of " + id;
+  report.shown = "something";
+  report.status = status;
+  report.reason = reason;
+  report.bytes = 1234567;
+  report.seconds = 0.25;
+  report.calls = {{"cuMemMap", 3}, {"cuMemUnmap", 1}};
+  report.checks = {{"it holds", true}, {"it is so", status != Status::failed}};
+  return report;
+}
+
+Report three_stops() {
+  return {"some driver",
+          {{0, "GPU A", 1000}, {1, "GPU B", 2000}},
+          {stop("1.1", Status::passed, ""), stop("1.2", Status::failed, "it broke"),
+           stop("1.3", Status::unavailable, "not here")}};
+}
+
+std::vector<std::string> lines(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> all;
+  for (std::string line; std::getline(stream, line);) all.push_back(line);
+  return all;
+}
+
+TEST(TourReport, FailsIfOneStopFailedAndNotForUnavailableOnes) {
+  Report report = three_stops();
+  EXPECT_TRUE(any_failed(report));
+  report.stops.erase(report.stops.begin() + 1);
+  EXPECT_FALSE(any_failed(report));
+}
+
+TEST(TourReport, TableHasALineForEachStopAndItsReason) {
+  const std::vector<std::string> table = lines(as_table(three_stops()));
+  ASSERT_EQ(table.size(), 8U);
+  EXPECT_EQ(table[0], "Section  Result           Bytes  Calls      Time  What was shown");
+  EXPECT_EQ(table[1], "1.1      passed       1,234,567      4  250.0 ms  Name of 1.1: something");
+  EXPECT_EQ(table[2], "1.2      failed       1,234,567      4  250.0 ms  Name of 1.2: something");
+  EXPECT_EQ(table[3], "         it broke");
+  EXPECT_EQ(table[4], "1.3      unavailable  1,234,567      4  250.0 ms  Name of 1.3: something");
+  EXPECT_EQ(table[5], "         not here");
+  EXPECT_EQ(table[6], "");
+  EXPECT_EQ(table[7], "1 passed, 1 failed, 1 unavailable.");
+}
+
+TEST(TourReport, JsonHasTheFieldsAndNoOthers) {
+  const auto json = nlohmann::json::parse(as_json(three_stops()));
+  const auto expected = nlohmann::json::parse(R"({
+    "driver": "some driver",
+    "devices": [{"ordinal": 0, "name": "GPU A", "memory_bytes": 1000},
+                {"ordinal": 1, "name": "GPU B", "memory_bytes": 2000}],
+    "stops": [
+      {"id": "1.1", "name": "Name of 1.1", "status": "passed", "reason": "", "bytes": 1234567, "seconds": 0.25,
+       "calls": {"cuMemMap": 3, "cuMemUnmap": 1},
+       "checks": [{"statement": "it holds", "passed": true}, {"statement": "it is so", "passed": true}]},
+      {"id": "1.2", "name": "Name of 1.2", "status": "failed", "reason": "it broke", "bytes": 1234567,
+       "seconds": 0.25, "calls": {"cuMemMap": 3, "cuMemUnmap": 1},
+       "checks": [{"statement": "it holds", "passed": true}, {"statement": "it is so", "passed": false}]},
+      {"id": "1.3", "name": "Name of 1.3", "status": "unavailable", "reason": "not here", "bytes": 1234567,
+       "seconds": 0.25, "calls": {"cuMemMap": 3, "cuMemUnmap": 1},
+       "checks": [{"statement": "it holds", "passed": true}, {"statement": "it is so", "passed": true}]}]})");
+  EXPECT_EQ(json, expected);
+}
+
+TEST(TourReport, JsonOfNothingHasEmptyLists) {
+  EXPECT_EQ(nlohmann::json::parse(as_json({"d", {}, {}})),
+            nlohmann::json::parse(R"({"driver": "d", "devices": [], "stops": []})"));
+  EXPECT_TRUE(nlohmann::json::parse(as_json({"d", {}, {StopReport{}}}))["stops"][0]["calls"].is_object());
+}
+
+TEST(TourReport, JsonStaysJsonWhateverADeviceIsCalled) {
+  Report report = three_stops();
+  report.devices[0].name = "\xFF\"\n";
+  EXPECT_NO_THROW(nlohmann::json::parse(as_json(report)));
+}
+
+TEST(TourReport, NumbersHaveSeparators) {
+  EXPECT_EQ(with_separators(0), "0");
+  EXPECT_EQ(with_separators(999), "999");
+  EXPECT_EQ(with_separators(1000), "1,000");
+  EXPECT_EQ(with_separators(123456), "123,456");
+  EXPECT_EQ(with_separators(1234567890), "1,234,567,890");
+}
+
+TEST(TourReport, SecondsHaveAUnit) {
+  EXPECT_EQ(readable_seconds(0.0000124), "12 us");
+  EXPECT_EQ(readable_seconds(0.0124), "12.4 ms");
+  EXPECT_EQ(readable_seconds(12.44), "12.4 s");
+}
+
+}  // namespace
+}  // namespace cuvmm::tour

@@ -1,0 +1,164 @@
+#include "tour/tour.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "cuvmm/error.hpp"
+#include "driver/counting_driver.hpp"
+#include "tour/choose_driver.hpp"
+#include "tour/content_checksum.hpp"
+
+namespace cuvmm::tour {
+namespace {
+
+// The checksum of the file, taken by the host from the file alone.
+std::uint64_t checksum_of(const InputFile& input, Progress& progress) {
+  std::vector<std::byte> buffer(std::size_t{4} << 20);
+  ContentChecksum checksum;
+  while (checksum.bytes() < input.size()) {
+    const auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), input.size() - checksum.bytes()));
+    input.read(checksum.bytes(), piece);
+    checksum.add(piece);
+    progress.advance(piece.size());
+  }
+  return checksum.value();
+}
+
+// Visits the stop and judges it. What goes wrong with the input is no matter of the stop, and is passed on.
+void judge(const Stop& stop, Visit& visit, StopReport& report) {
+  try {
+    stop.visit(visit);
+    report.status = Status::passed;
+  } catch (const InputError&) {
+    throw;
+  } catch (const Unavailable& why) {
+    report.status = Status::unavailable;
+    report.reason = why.what();
+  } catch (const std::exception& why) {
+    report.status = Status::failed;
+    report.reason = why.what();
+  }
+  visit.input.require_unchanged();
+}
+
+class Tour {
+ public:
+  Tour(const Options& options, const InputFile& input)
+      : options_(options), input_(input), stops_(choose_stops(options.stops)) {
+    OpenedDriver opened = open_driver(options.driver, options.devices);
+    remark_ = std::move(opened.remark);
+    driver_ = std::make_shared<driver::CountingDriver>(std::move(opened.driver));
+    for (int ordinal = 0; ordinal < options.devices; ++ordinal) {
+      gpus_.push_back(std::make_unique<Gpu>(driver_, ordinal));
+      report_.devices.push_back(gpus_.back()->describe());
+    }
+    report_.driver = driver_->description();
+  }
+
+  // What people read before the table: the driver, why it was chosen, the devices and the input.
+  void announce() const {
+    if (!remark_.empty()) std::fputs((remark_ + "\n").c_str(), stderr);
+    if (options_.json) return;
+    fmt::print("Driver: {}\n", report_.driver);
+    for (const DeviceReport& device : report_.devices) {
+      fmt::print("Device {}: {}, {} bytes\n", device.ordinal, device.name, with_separators(device.memory_bytes));
+    }
+    fmt::print("Input: {}, {} bytes{}\n\n", quoted(input_.path()), with_separators(input_.size()),
+               input_.size() == 0 ? "; it is empty, so that the features are shown and no byte moves" : "");
+    std::fflush(stdout);
+  }
+
+  Report visit_all() {
+    const std::uint64_t total = input_.size() * (1 + stops_.size());
+    Progress progress(total, options_.json ? Progress::Write{} : terminal_writer(total));
+    progress.label("reading");
+    const std::uint64_t checksum = checksum_of(input_, progress);
+    for (const Stop& stop : stops_) {
+      progress.label(stop.id);
+      report_.stops.push_back(visit(stop, checksum, progress));
+    }
+    return report_;
+  }
+
+ private:
+  StopReport visit(const Stop& stop, std::uint64_t checksum, Progress& progress) {
+    StopReport report;
+    report.id = stop.id;
+    report.name = stop.name;
+    Checks checks;
+    Visit visit{driver_, gpus_, input_, checksum, choice(), progress, checks, stop.shown, 0};
+    const driver::CallCounts before = driver_->snapshot();
+    const auto start = std::chrono::steady_clock::now();
+    judge(stop, visit, report);
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    for (const auto& [entry_point, count] : (driver_->snapshot() - before).called()) {
+      report.calls.emplace(driver::name(entry_point), count);
+    }
+    report.shown = visit.shown;
+    report.bytes = visit.bytes;
+    report.checks = checks.made();
+    return report;
+  }
+
+  DriverChoice choice() const { return driver_->emulated() ? DriverChoice::emulated : DriverChoice::cuda; }
+
+  const Options& options_;
+  const InputFile& input_;
+  std::vector<Stop> stops_;
+  std::string remark_;
+  std::shared_ptr<driver::CountingDriver> driver_;
+  std::vector<std::unique_ptr<Gpu>> gpus_;
+  Report report_;
+};
+
+}  // namespace
+
+std::vector<Stop> choose_stops(const std::vector<std::string>& ids) {
+  const std::span<const Stop> all = all_stops();
+  for (const std::string& id : ids) {
+    if (std::any_of(all.begin(), all.end(), [&](const Stop& stop) { return stop.id == id; })) continue;
+    std::string known;
+    for (const Stop& stop : all) known += (known.empty() ? "" : ", ") + stop.id;
+    throw InputError(fmt::format("There is no stop {}; there are {}.", quoted(id), known));
+  }
+  std::vector<Stop> chosen;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](const Stop& stop) {
+    return ids.empty() || std::find(ids.begin(), ids.end(), stop.id) != ids.end();
+  });
+  return chosen;
+}
+
+std::string list_of_stops() {
+  std::string text;
+  for (const Stop& stop : all_stops()) text += fmt::format("{:<10}{}: {}\n", stop.id, stop.name, stop.shown);
+  return text;
+}
+
+int run_tour(const Options& options) {
+  constexpr int failed = 1;
+  constexpr int misuse = 2;
+  try {
+    if (const std::string wrong = contradiction(options); !wrong.empty()) throw InputError(wrong);
+    if (options.list) {
+      std::fputs(list_of_stops().c_str(), stdout);
+      return 0;
+    }
+    const InputFile input(options.file);
+    Tour tour(options, input);
+    tour.announce();
+    const Report report = tour.visit_all();
+    std::fputs((options.json ? as_json(report) : as_table(report)).c_str(), stdout);
+    return any_failed(report) ? failed : 0;
+  } catch (const InputError& error) {
+    std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);
+  } catch (const Error& error) {
+    std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);
+  }
+  return misuse;
+}
+
+}  // namespace cuvmm::tour
