@@ -16,8 +16,8 @@ struct OpenedDriver {
 
 // Opens and initialises the driver of that choice, with at least `devices` devices. The emulated driver is configured
 // by the environment (docs/emulator.md) and gets that many devices. The environment variable CUVMM_LIE wraps the
-// driver into one that lies (docs/tour.md). Throws cuvmm::Error if there is no such driver, InputError if it has too few
-// devices.
+// driver into one that lies (docs/tour.md). Throws cuvmm::Error if there is no such driver, InputError if it has too
+// few devices.
 [[nodiscard]] OpenedDriver open_driver(DriverChoice choice, int devices);
 
 }  // namespace cuvmm::tour

@@ -1,5 +1,6 @@
 #include "tour/gpu.hpp"
 
+#include <cstring>
 #include <utility>
 
 #include "driver/call.hpp"
@@ -12,6 +13,20 @@ namespace cuvmm::tour {
 using driver::call;
 using driver::EntryPoint;
 
+ReachableHostMemory::ReachableHostMemory(std::shared_ptr<driver::Interface> driver, std::size_t bytes)
+    : driver_(std::move(driver)), size_(bytes) {
+  call<EntryPoint::cuMemHostAlloc>(*driver_, &pointer_, bytes,
+                                   abi::CU_MEMHOSTALLOC_PORTABLE | abi::CU_MEMHOSTALLOC_DEVICEMAP);
+  if (driver_->cuMemHostGetDevicePointer(&address_, pointer_, 0) != abi::CUDA_SUCCESS) {
+    driver_->cuMemFreeHost(pointer_);
+    throw Unavailable("its result cannot be seen: kernels cannot reach memory of the host here");
+  }
+}
+
+ReachableHostMemory::~ReachableHostMemory() {
+  driver_->cuMemFreeHost(pointer_);
+}
+
 Gpu::Gpu(std::shared_ptr<driver::Interface> driver, int ordinal) : driver_(std::move(driver)), ordinal_(ordinal) {
   call<EntryPoint::cuDeviceGet>(*driver_, &device_, ordinal);
   call<EntryPoint::cuDevicePrimaryCtxRetain>(*driver_, &context_, device_);
@@ -20,6 +35,7 @@ Gpu::Gpu(std::shared_ptr<driver::Interface> driver, int ordinal) : driver_(std::
 Gpu::~Gpu() {
   // A tour that broke the context ends all the same; nothing of it outlives the process.
   if (driver_->cuCtxSetCurrent(context_) == abi::CUDA_SUCCESS) {
+    host_sum_.reset();
     if (sum_ != 0) driver_->cuMemFree(sum_);
     if (module_ != nullptr) driver_->cuModuleUnload(module_);
     driver_->cuCtxSetCurrent(nullptr);
@@ -57,21 +73,25 @@ abi::CUresult Gpu::try_fill(abi::CUdeviceptr destination, std::uint64_t bytes, s
   return launch(gpu::FillParameters{destination, bytes, pattern}, gpu::checksum_words(bytes));
 }
 
+void Gpu::copy(abi::CUdeviceptr destination, abi::CUdeviceptr source, std::uint64_t bytes) {
+  require_success(launch(gpu::CopyParameters{destination, source, bytes}, gpu::checksum_words(bytes)));
+}
+
 Gpu::Sum Gpu::try_checksum(abi::CUdeviceptr source, std::uint64_t bytes, std::uint64_t first_word) {
   make_current();
-  call<EntryPoint::cuMemsetD8>(*driver_, sum(), static_cast<unsigned char>(0), sizeof(std::uint64_t));
-  Sum answer{launch(gpu::ChecksumParameters{source, bytes, first_word, sum()}, gpu::checksum_words(bytes)), 0};
+  prepare_sum();
+  call<EntryPoint::cuMemsetD8>(*driver_, sum_, static_cast<unsigned char>(0), sizeof(std::uint64_t));
+  Sum answer{launch(gpu::ChecksumParameters{source, bytes, first_word, sum_}, gpu::checksum_words(bytes)), 0};
   if (answer.result == abi::CUDA_SUCCESS) {
-    call<EntryPoint::cuMemcpyDtoH>(*driver_, &answer.value, sum(), sizeof(answer.value));
+    copy(host_sum_->address(), sum_, sizeof(answer.value));
+    std::memcpy(&answer.value, host_sum_->bytes().data(), sizeof(answer.value));
   }
   return answer;
 }
 
 std::uint64_t Gpu::checksum(abi::CUdeviceptr source, std::uint64_t bytes, std::uint64_t first_word) {
   const Sum answer = try_checksum(source, bytes, first_word);
-  if (answer.result != abi::CUDA_SUCCESS) {
-    raise(driver::describe_failure(*driver_, EntryPoint::cuCtxSynchronize, answer.result, "", {}));
-  }
+  require_success(answer.result);
   return answer.value;
 }
 
@@ -100,9 +120,14 @@ abi::CUfunction Gpu::function(std::string_view kernel) {
   return found;
 }
 
-abi::CUdeviceptr Gpu::sum() {
+void Gpu::prepare_sum() {
+  if (!host_sum_) host_sum_.emplace(driver_, sizeof(std::uint64_t));
   if (sum_ == 0) call<EntryPoint::cuMemAlloc>(*driver_, &sum_, sizeof(std::uint64_t));
-  return sum_;
+}
+
+void Gpu::require_success(abi::CUresult result) const {
+  if (result == abi::CUDA_SUCCESS) return;
+  raise(driver::describe_failure(*driver_, EntryPoint::cuCtxSynchronize, result, "", {}));
 }
 
 }  // namespace cuvmm::tour

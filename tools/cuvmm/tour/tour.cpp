@@ -91,30 +91,20 @@ class Tour {
     report.name = stop.name;
     Checks checks;
     Visit visit{driver_, gpus_, input_, checksum, choice(), progress, checks, stop.shown, 0};
-    const auto calls_before = driver_->counts();
+    const driver::CallCounts before = driver_->snapshot();
     const auto start = std::chrono::steady_clock::now();
     judge(stop, visit, report);
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    report.calls = calls_since(calls_before);
+    for (const auto& [entry_point, count] : (driver_->snapshot() - before).called()) {
+      report.calls.emplace(driver::name(entry_point), count);
+    }
     report.shown = visit.shown;
     report.bytes = visit.bytes;
     report.checks = checks.made();
     return report;
   }
 
-  DriverChoice choice() const {
-    return driver_->emulated() ? DriverChoice::emulated : DriverChoice::cuda;
-  }
-
-  std::map<std::string, std::uint64_t> calls_since(const driver::CallCounts& before) const {
-    std::map<std::string, std::uint64_t> calls;
-    const driver::CallCounts now = driver_->counts();
-    for (const driver::EntryPointInfo& entry : driver::entry_points) {
-      const auto index = static_cast<std::size_t>(entry.entry_point);
-      if (now[index] != before[index]) calls.emplace(entry.name, now[index] - before[index]);
-    }
-    return calls;
-  }
+  DriverChoice choice() const { return driver_->emulated() ? DriverChoice::emulated : DriverChoice::cuda; }
 
   const Options& options_;
   const InputFile& input_;

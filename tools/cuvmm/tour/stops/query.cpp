@@ -8,6 +8,7 @@
 #include "driver/call.hpp"
 #include "driver/result_names.hpp"
 #include "tour/content_checksum.hpp"
+#include "tour/device_memory.hpp"
 #include "tour/stop.hpp"
 
 namespace cuvmm::tour {
@@ -31,20 +32,6 @@ constexpr std::array features{
     Feature{CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, "multicast"},
     Feature{CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "host memory by NUMA node"},
 };
-
-CUmemAllocationProp device_memory(const Gpu& gpu) {
-  CUmemAllocationProp properties{};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu.device()};
-  return properties;
-}
-
-std::size_t granularity(driver::Interface& driver, const CUmemAllocationProp& properties,
-                        CUmemAllocationGranularity_flags option) {
-  std::size_t bytes = 0;
-  call<EntryPoint::cuMemGetAllocationGranularity>(driver, &bytes, &properties, option);
-  return bytes;
-}
 
 // Creates one granule with those properties, lets `use` look at it, and gives it back. What cuMemCreate answered.
 template <typename Use>
@@ -74,8 +61,8 @@ void try_descriptors(Visit& visit, const Gpu& gpu, bool said, std::size_t size) 
   CUresult exported = CUDA_ERROR_NOT_SUPPORTED;
   const CUresult created = try_create(*visit.driver, properties, size, [&](CUmemGenericAllocationHandle memory) {
     int descriptor = -1;
-    exported = visit.driver->cuMemExportToShareableHandle(&descriptor, memory,
-                                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    exported =
+        visit.driver->cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (exported == CUDA_SUCCESS) ::close(descriptor);
   });
   require_as_said(visit, fmt::format("device {}: descriptors", gpu.ordinal()), said,
@@ -96,8 +83,8 @@ void try_fabric_handles(Visit& visit, const Gpu& gpu, bool said, std::size_t siz
   require_as_said(visit, fmt::format("device {}: fabric handles", gpu.ordinal()), said, created);
 }
 
-// Compression and RDMA are asked for and may be silently not given: a device that has them must accept the wish, and the
-// memory tells what became of it.
+// Compression and RDMA are asked for and may be silently not given: a device that has them must accept the wish, and
+// the memory tells what became of it.
 void try_hint(Visit& visit, const Gpu& gpu, std::string_view name, const CUmemAllocationProp& wish,
               bool (*is_set)(const CUmemAllocationProp&), std::size_t size) {
   bool given = false;
@@ -117,9 +104,9 @@ void try_features(Visit& visit, const Gpu& gpu) {
   const std::size_t recommended = granularity(driver, plain, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
   visit.checks.require(minimum != 0 && (minimum & (minimum - 1)) == 0,
                        fmt::format("device {}: the granularity, {} bytes, is a power of two", gpu.ordinal(), minimum));
-  visit.checks.require(recommended != 0 && recommended % minimum == 0,
-                       fmt::format("device {}: the recommended granularity, {} bytes, is a multiple of it",
-                                   gpu.ordinal(), recommended));
+  visit.checks.require(
+      recommended != 0 && recommended % minimum == 0,
+      fmt::format("device {}: the recommended granularity, {} bytes, is a multiple of it", gpu.ordinal(), recommended));
   require_as_said(visit, fmt::format("device {}: virtual memory management", gpu.ordinal()), true,
                   try_create(driver, plain, minimum));
   try_descriptors(visit, gpu, gpu.attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0,
@@ -128,14 +115,16 @@ void try_features(Visit& visit, const Gpu& gpu) {
   if (gpu.attribute(CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) != 0) {
     CUmemAllocationProp wish = plain;
     wish.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
-    try_hint(visit, gpu, "compression", wish,
-             [](const CUmemAllocationProp& got) { return got.allocFlags.compressionType != 0; }, minimum);
+    try_hint(
+        visit, gpu, "compression", wish,
+        [](const CUmemAllocationProp& got) { return got.allocFlags.compressionType != 0; }, minimum);
   }
   if (gpu.attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0) {
     CUmemAllocationProp wish = plain;
     wish.allocFlags.gpuDirectRDMACapable = 1;
-    try_hint(visit, gpu, "GPUDirect RDMA", wish,
-             [](const CUmemAllocationProp& got) { return got.allocFlags.gpuDirectRDMACapable != 0; }, minimum);
+    try_hint(
+        visit, gpu, "GPUDirect RDMA", wish,
+        [](const CUmemAllocationProp& got) { return got.allocFlags.gpuDirectRDMACapable != 0; }, minimum);
   }
 }
 
@@ -168,26 +157,26 @@ class PlainMemory {
   CUdeviceptr address_ = 0;
 };
 
-// The reference that the other stops are measured by: the same bytes through memory from cuMemAlloc.
-void round_trip(Visit& visit, const Gpu& gpu) {
+// The reference that the other stops are measured by: the same bytes through memory from cuMemAlloc. A kernel brings
+// them back, so that nothing but the driver's copy to the device lies between the file and the sum.
+void round_trip(Visit& visit, Gpu& gpu) {
   const std::uint64_t window = window_bytes(visit.input.size(), 512, gpu.free_memory());
   const PlainMemory memory(*visit.driver, window);
+  const ReachableHostMemory back(visit.driver, window);
   ContentChecksum returned;
   for_each_piece(visit, window, [&](std::uint64_t, std::span<std::byte> piece) {
     call<EntryPoint::cuMemcpyHtoD>(*visit.driver, memory.address(), static_cast<const void*>(piece.data()),
                                    piece.size());
-    std::fill(piece.begin(), piece.end(), std::byte{0});
-    call<EntryPoint::cuMemcpyDtoH>(*visit.driver, static_cast<void*>(piece.data()), memory.address(), piece.size());
-    returned.add(piece);
+    gpu.copy(back.address(), memory.address(), piece.size());
+    returned.add(back.bytes().first(piece.size()));
   });
-  visit.checks.require(returned.value() == visit.checksum,
-                       fmt::format("the input comes back from plain device memory with the checksum {:016x}",
-                                   visit.checksum),
-                       fmt::format("it comes back with {:016x}", returned.value()));
+  visit.checks.require(
+      returned.value() == visit.checksum,
+      fmt::format("the input comes back from plain device memory with the checksum {:016x}", visit.checksum),
+      fmt::format("it comes back with {:016x}", returned.value()));
 }
 
 void visit_query(Visit& visit) {
-  const Gpu& first = *visit.gpus.front();
   for (const std::unique_ptr<Gpu>& gpu : visit.gpus) {
     gpu->make_current();
     const std::string answers = ask_each_feature(visit, *gpu);
@@ -199,7 +188,9 @@ void visit_query(Visit& visit) {
                       fmt::format("device {}: no virtual memory management, it says: creating memory", gpu->ordinal()));
     }
   }
+  Gpu& first = *visit.gpus.front();
   first.make_current();
+  first.require_kernels();
   round_trip(visit, first);
 }
 

@@ -1,0 +1,197 @@
+// The execution engine of the emulated driver: streams, events, capture and graphs over abstract operations.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "driver/abi.hpp"
+#include "emulator/execution/answer.hpp"
+#include "emulator/execution/capture.hpp"
+#include "emulator/execution/context.hpp"
+#include "emulator/execution/event.hpp"
+#include "emulator/execution/graph.hpp"
+#include "emulator/execution/operation.hpp"
+#include "emulator/execution/scheduler.hpp"
+#include "emulator/execution/scheduling.hpp"
+#include "emulator/execution/stream.hpp"
+
+namespace cuvmm::emulator::execution {
+
+using ContextPointer = std::shared_ptr<Context>;
+using StreamPointer = std::shared_ptr<Stream>;
+using EventPointer = std::shared_ptr<Event>;
+using GraphPointer = std::shared_ptr<Graph>;
+using GraphExecPointer = std::shared_ptr<const GraphExec>;
+
+// What first_unfinished_touching() finds.
+struct UnfinishedOperation {
+  std::uint64_t context = 0;  // Context::id
+  std::uint64_t stream = 0;   // Stream::id
+  OperationKind kind = OperationKind::kernel;
+  std::string description{};
+  TouchedRange range{};
+};
+
+// What cuStreamGetCaptureInfo tells. All but `status` is empty unless a capture is active.
+struct CaptureInfo {
+  abi::CUstreamCaptureStatus status = abi::CU_STREAM_CAPTURE_STATUS_NONE;
+  std::uint64_t id = 0;
+  GraphPointer graph{};
+  std::vector<const GraphNode*> dependencies{};
+};
+
+// Each function answers as the driver call named beside it does: first the sticky error of the context where there is
+// one, then the rules of capture, then its own. Null streams and events answer INVALID_HANDLE.
+//
+// Thread-safety: any function from any thread. No lock is held while an operation runs, so an operation may call the
+// functions that do not wait; those that wait answer NOT_PERMITTED inside a host function.
+//
+// Whether capture forbids a call follows the CUDA driver 580 on an H200, also where its manual says less.
+class Engine {
+ public:
+  explicit Engine(const Scheduling& scheduling = {});
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  // Drops what is pending and waits for operations that run. No other thread may be in a call.
+  ~Engine();
+
+  // Contexts.
+
+  // A context that fails alone, or together with the others of its group.
+  [[nodiscard]] ContextPointer create_context();
+  [[nodiscard]] ContextPointer create_context(FaultGroup group);
+  // Drops what is pending in its streams (an operation that is being tried is waited for, not tried again), ends its
+  // captures. Every later call with its streams and events answers CONTEXT_IS_DESTROYED. cuCtxDestroy, primary reset.
+  Answer destroy_context(const ContextPointer& context);
+  // The sticky error as an answer: what every call that needs the context begins with.
+  Answer check_context(const ContextPointer& context);
+  [[nodiscard]] std::optional<Fault> fault(const ContextPointer& context);
+  // Puts the context (and its fault group) into the failed state, as if an operation had failed.
+  void fail_context(const ContextPointer& context, Fault fault);
+  // Waits for all work submitted to the context before. cuCtxSynchronize.
+  Answer synchronize_context(const ContextPointer& context);
+
+  // Streams.
+
+  // `flags` and `priority` are kept as given; the caller has judged them. cuStreamCreateWithPriority.
+  Answer create_stream(const ContextPointer& context, unsigned flags, int priority, StreamPointer& stream);
+  // CU_STREAM_LEGACY and CU_STREAM_PER_THREAD (of the calling thread) of a context; null if it is destroyed.
+  [[nodiscard]] StreamPointer legacy_stream(const ContextPointer& context);
+  [[nodiscard]] StreamPointer per_thread_stream(const ContextPointer& context);
+  // What was submitted still runs. The default streams answer INVALID_HANDLE. A capture that began in the stream ends
+  // without a graph; one that the stream joined stays unjoined. cuStreamDestroy.
+  Answer destroy_stream(const StreamPointer& stream);
+  // For the legacy stream: of all blocking streams too. SUCCESS or NOT_READY. cuStreamQuery.
+  Answer query_stream(const StreamPointer& stream);
+  Answer synchronize_stream(const StreamPointer& stream);
+  // cuStreamGetFlags, which a capturing stream does not allow.
+  Answer stream_flags(const StreamPointer& stream, unsigned& flags);
+
+  // Appends an operation to a stream, or adds it to the graph that the stream is captured into.
+  Answer submit(const StreamPointer& stream, Operation operation);
+  // As submit(), then waits for it: synchronous copies, which go to the legacy stream. Cannot be captured.
+  Answer submit_and_wait(const StreamPointer& stream, Operation operation);
+
+  // The oldest pending or running operation, of any context, whose touched ranges overlap the given one. Costs no lock
+  // while nothing is unfinished.
+  [[nodiscard]] std::optional<UnfinishedOperation> first_unfinished_touching(abi::CUdeviceptr address,
+                                                                             std::size_t bytes);
+
+  // Events.
+
+  // `flags` as the caller has judged them. cuEventCreate.
+  Answer create_event(const ContextPointer& context, unsigned flags, EventPointer& event);
+  // The event may be pending; whoever waits for it already goes on waiting. cuEventDestroy.
+  Answer destroy_event(const EventPointer& event);
+  // `flags`: CU_EVENT_RECORD_*; EXTERNAL only while capturing, where it makes a node. cuEventRecordWithFlags.
+  Answer record_event(const EventPointer& event, const StreamPointer& stream, unsigned flags = 0);
+  // `flags`: CU_EVENT_WAIT_*. Across contexts too. An event never recorded is not waited for. cuStreamWaitEvent.
+  Answer wait_event(const StreamPointer& stream, const EventPointer& event, unsigned flags = 0);
+  Answer query_event(const EventPointer& event);
+  Answer synchronize_event(const EventPointer& event);
+  // INVALID_HANDLE without timing, without a record or across contexts; NOT_READY. cuEventElapsedTime.
+  Answer elapsed_time(const EventPointer& start, const EventPointer& end, float& milliseconds);
+
+  // Capture.
+
+  Answer begin_capture(const StreamPointer& stream, abi::CUstreamCaptureMode mode);
+  // `graph` is null unless the answer is SUCCESS. cuStreamEndCapture.
+  Answer end_capture(const StreamPointer& stream, GraphPointer& graph);
+  Answer is_capturing(const StreamPointer& stream, abi::CUstreamCaptureStatus& status);
+  Answer capture_info(const StreamPointer& stream, CaptureInfo& info);
+  // Sets the calling thread's mode and puts the former one into `mode`. cuThreadExchangeStreamCaptureMode.
+  Answer exchange_capture_mode(abi::CUstreamCaptureMode& mode);
+  // For calls that a capture may forbid (cuMemAlloc, cuMemFree, host allocation and registration): answers
+  // STREAM_CAPTURE_UNSUPPORTED and invalidates the captures that forbid it. Costs no lock while there is no capture.
+  Answer check_unsafe_call();
+  // Whether a capture is still adding to the graph: it must not be destroyed then (ILLEGAL_STATE).
+  [[nodiscard]] bool being_captured(const GraphPointer& graph);
+
+  // Graphs. A graph is destroyed by letting go of it.
+
+  // Copies the graph. Null: INVALID_VALUE; being captured: ILLEGAL_STATE. cuGraphInstantiateWithFlags.
+  Answer instantiate(const GraphPointer& graph, GraphExecPointer& exec);
+  // Null: INVALID_VALUE. The launch keeps `exec` alive. cuGraphLaunch.
+  Answer launch(const GraphExecPointer& exec, const StreamPointer& stream);
+
+  // The stepped scheduler. Step functions throw std::logic_error in threaded mode.
+
+  [[nodiscard]] const Scheduling& scheduling() const noexcept { return scheduler_.scheduling(); }
+  Step step();
+  // Steps until nothing is left to run, or all that is left (values that do not come) has been tried in vain.
+  void run_until_idle();
+  // The operations that finished since the last call, in their order; needs Scheduling::keep_trace.
+  [[nodiscard]] std::vector<TraceEntry> take_trace();
+  // Worker threads that exist now.
+  [[nodiscard]] std::size_t worker_count();
+
+ private:
+  using Lock = Scheduler::Lock;
+  using Completions = std::vector<std::shared_ptr<Completion>>;
+  struct Awaited {
+    std::shared_ptr<Completion> completion;
+    StreamPointer stream;
+  };
+
+  Answer usable(const Lock&, const ContextPointer& context) const;
+  Answer usable(const Lock& lock, const StreamPointer& stream) const;
+  Answer usable(const Lock& lock, const EventPointer& event) const;
+  StreamPointer make_stream(Lock&, const ContextPointer& context, StreamRole role, unsigned flags, int priority);
+  Answer accept(Lock& lock, const StreamPointer& stream, Operation&& operation);
+  std::shared_ptr<Completion> enqueue(Lock& lock, const StreamPointer& stream, Operation operation,
+                                      Completions waits_for, bool wait_here = false);
+  std::vector<Awaited> unfinished_work(const Lock&, const StreamPointer& stream) const;
+  void step_for_query(Lock& lock);
+  Answer wait_for(Lock& lock, const std::vector<Awaited>& awaited, const ContextPointer& context);
+
+  // Operations pass by reference, since a refused one must be destroyed by the caller, after its lock is released.
+
+  // Capture (engine_capture.cpp).
+  Answer forbid_implicit_use(Lock& lock, const StreamPointer& stream, bool invalidate = true);
+  Answer forbid_observing_capture(Lock& lock, const StreamPointer& stream, const char* what);
+  Answer forbid_unsafe_call(Lock& lock, const char* what);
+  Answer captured_event_answer(Lock& lock, Event& event, bool invalidate);
+  Answer capture_operation(Lock& lock, Stream& stream, Operation&& operation);
+  Answer capture_wait(Lock& lock, const StreamPointer& stream, const EventPointer& event);
+  void finish_capture(Lock& lock, Capture& capture);
+  void end_captures_of(Lock& lock, const Context& context);
+  abi::CUstreamCaptureMode thread_mode(const Lock&) const;
+
+  Operation external_record_operation(const EventPointer& event);
+  Operation external_wait_operation(const EventPointer& event);
+
+  std::atomic<std::uint64_t> next_id_{1};
+  std::uint64_t next_capture_id_ = 1;
+  std::vector<std::shared_ptr<Capture>> captures_;                  // those not ended
+  std::atomic<std::size_t> capture_count_{0};                       // captures_.size(), readable without the lock
+  std::map<std::uint64_t, abi::CUstreamCaptureMode> thread_modes_;  // by this_thread_number(); GLOBAL is left out
+  Scheduler scheduler_;                                             // last: its end needs the rest
+};
+
+}  // namespace cuvmm::emulator::execution

@@ -1,0 +1,300 @@
+// Stream capture: how it begins, spreads, is spoiled and ends.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "emulator/execution/engine.hpp"
+
+namespace cuvmm::emulator::execution {
+
+namespace {
+
+Answer answer_invalidated() {
+  return {abi::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+          "an earlier call invalidated the capture; end it (cuStreamEndCapture), mend that call and capture again"};
+}
+
+bool contains(const std::vector<const GraphNode*>& nodes, const GraphNode* node) {
+  return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+}
+
+}  // namespace
+
+// The legacy stream waits for blocking streams, which a capture of one of them cannot express.
+Answer Engine::forbid_implicit_use(Lock&, const StreamPointer& stream, bool invalidate) {
+  if (!stream->legacy()) {
+    return {};
+  }
+  Answer answer;
+  for (const auto& capture : captures_) {
+    const bool concerned = std::any_of(capture->streams.begin(), capture->streams.end(), [&](const auto& captured) {
+      return captured->blocking() && captured->context == stream->context;
+    });
+    if (concerned) {
+      capture->invalidated = capture->invalidated || invalidate;
+      answer = {abi::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+                "the legacy default stream must not be used while a blocking stream of its context is being captured; "
+                "use another stream, or capture in one made with CU_STREAM_NON_BLOCKING"};
+    }
+  }
+  return answer;
+}
+
+Answer Engine::forbid_observing_capture(Lock&, const StreamPointer& stream, const char* what) {
+  if (!stream->capture) {
+    return {};
+  }
+  if (stream->capture->invalidated) {
+    return answer_invalidated();
+  }
+  stream->capture->invalidated = true;
+  return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+          std::string(what) +
+              " a stream that is being captured is not allowed and invalidates the capture; end the "
+              "capture first"};
+}
+
+// A call is unsafe to a capture of mode GLOBAL in any thread, and to one of mode THREAD_LOCAL in the thread that began
+// it. The calling thread's own mode narrows this: THREAD_LOCAL to its own captures, RELAXED to none.
+Answer Engine::forbid_unsafe_call(Lock& lock, const char* what) {
+  const abi::CUstreamCaptureMode mode = thread_mode(lock);
+  if (mode == abi::CU_STREAM_CAPTURE_MODE_RELAXED) {
+    return {};
+  }
+  Answer answer;
+  for (const auto& capture : captures_) {
+    const bool own = capture->thread == this_thread_number() && capture->mode != abi::CU_STREAM_CAPTURE_MODE_RELAXED;
+    const bool global =
+        mode == abi::CU_STREAM_CAPTURE_MODE_GLOBAL && capture->mode == abi::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (own || global) {
+      capture->invalidated = true;
+      answer = {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                std::string(what) +
+                    " is not allowed during a capture and invalidates it; make the call before or "
+                    "after, or within cuThreadExchangeStreamCaptureMode(RELAXED)"};
+    }
+  }
+  return answer;
+}
+
+Answer Engine::check_unsafe_call() {
+  if (capture_count_.load(std::memory_order_acquire) == 0) {
+    return {};
+  }
+  Lock lock(scheduler_);
+  return forbid_unsafe_call(lock, "this call");
+}
+
+Answer Engine::captured_event_answer(Lock&, Event& event, bool invalidate) {
+  if (!event.capture) {
+    return {};
+  }
+  if (event.capture->ended) {
+    return {abi::CUDA_ERROR_INVALID_VALUE,
+            "the event was last recorded in a capture that has ended, so it stands for no work; record it again"};
+  }
+  event.capture->invalidated = event.capture->invalidated || invalidate;
+  return {abi::CUDA_ERROR_CAPTURED_EVENT,
+          "the event was recorded in a capture and stands for no work yet; other streams may wait for it, that is all"};
+}
+
+Answer Engine::capture_operation(Lock&, Stream& stream, Operation&& operation) {
+  Capture& capture = *stream.capture;
+  if (capture.invalidated) {
+    return answer_invalidated();
+  }
+  stream.capture_dependencies = {capture.graph->add(std::move(operation), std::move(stream.capture_dependencies))};
+  return {};
+}
+
+// cuStreamWaitEvent where the stream, or the event's latest record, belongs to a capture.
+Answer Engine::capture_wait(Lock&, const StreamPointer& stream, const EventPointer& event) {
+  const auto capture = event->capture;
+  if (!capture) {
+    if (stream->capture->invalidated) {
+      return answer_invalidated();
+    }
+    if (!event->record) {
+      return {};
+    }
+    stream->capture->invalidated = true;
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
+            "a captured stream cannot wait for an event recorded outside of its capture; record it within, or wait "
+            "with CU_EVENT_WAIT_EXTERNAL"};
+  }
+  if (capture->ended) {
+    return {abi::CUDA_ERROR_INVALID_VALUE,
+            "the event was last recorded in a capture that has ended, so it stands for no work; record it again"};
+  }
+  if (stream->capture && stream->capture != capture) {
+    stream->capture->invalidated = true;
+    capture->invalidated = true;
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_MERGE,
+            "the wait would join two captures; end one of them first, or begin only one and fork it by events"};
+  }
+  if (capture->invalidated) {
+    return answer_invalidated();
+  }
+  if (stream->legacy()) {
+    capture->invalidated = true;
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the legacy default stream cannot be captured"};
+  }
+  if (!stream->capture) {
+    stream->capture = capture;
+    stream->capture_dependencies.clear();
+    capture->streams.push_back(stream);
+  }
+  for (const GraphNode* node : event->captured_dependencies) {
+    if (!contains(stream->capture_dependencies, node)) {
+      stream->capture_dependencies.push_back(node);
+    }
+  }
+  return {};
+}
+
+Answer Engine::begin_capture(const StreamPointer& stream, abi::CUstreamCaptureMode mode) {
+  Lock lock(scheduler_);
+  if (Answer answer = usable(lock, stream); !answer.ok()) {
+    return answer;
+  }
+  if (mode < abi::CU_STREAM_CAPTURE_MODE_GLOBAL || mode > abi::CU_STREAM_CAPTURE_MODE_RELAXED) {
+    return {abi::CUDA_ERROR_INVALID_VALUE, "the capture mode is GLOBAL, THREAD_LOCAL or RELAXED"};
+  }
+  if (Answer answer = forbid_implicit_use(lock, stream); !answer.ok()) {
+    return answer;
+  }
+  if (stream->legacy()) {
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+            "the legacy default stream cannot be captured; capture in a created stream or CU_STREAM_PER_THREAD"};
+  }
+  if (stream->capture) {
+    return {abi::CUDA_ERROR_ILLEGAL_STATE, "the stream is being captured already; end that capture first"};
+  }
+  auto capture =
+      std::make_shared<Capture>(next_capture_id_++, mode, this_thread_number(), std::make_shared<Graph>(next_id_++));
+  capture->streams.push_back(stream);
+  stream->capture = capture;
+  stream->capture_dependencies.clear();
+  captures_.push_back(std::move(capture));
+  capture_count_.store(captures_.size(), std::memory_order_release);
+  return {};
+}
+
+Answer Engine::end_capture(const StreamPointer& stream, GraphPointer& graph) {
+  graph.reset();
+  Lock lock(scheduler_);
+  if (Answer answer = usable(lock, stream); !answer.ok()) {
+    return answer;
+  }
+  if (Answer answer = forbid_implicit_use(lock, stream); !answer.ok()) {
+    return answer;
+  }
+  const auto capture = stream->capture;
+  if (!capture) {
+    return {abi::CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured (cuStreamBeginCapture begins)"};
+  }
+  if (capture->streams.front() != stream) {
+    capture->invalidated = true;
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
+            "a capture ends in the stream that it began in; this one joined it by an event"};
+  }
+  const bool foreign = capture->mode != abi::CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread_number();
+  const bool invalidated = capture->invalidated;
+  const auto captured = capture->graph;
+  const bool joined = all_before(*captured, stream->capture_dependencies);
+  finish_capture(lock, *capture);
+  if (foreign) {
+    return {
+        abi::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
+        "a capture ends in the thread that began it, and is lost now; begin it with mode RELAXED to end it anywhere"};
+  }
+  if (invalidated) {
+    return answer_invalidated();
+  }
+  if (!joined) {
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
+            "work was captured in another stream that the first one does not wait for; before the end, record an event "
+            "there and let the first stream wait for it"};
+  }
+  graph = captured;
+  return {};
+}
+
+void Engine::finish_capture(Lock& lock, Capture& capture) {
+  capture.ended = true;
+  const auto streams = std::exchange(capture.streams, {});
+  const auto self =
+      std::find_if(captures_.begin(), captures_.end(), [&](const auto& other) { return other.get() == &capture; });
+  const std::shared_ptr<Capture> kept = *self;
+  captures_.erase(self);
+  capture_count_.store(captures_.size(), std::memory_order_release);
+  for (const StreamPointer& stream : streams) {
+    stream->capture.reset();
+    stream->capture_dependencies.clear();
+  }
+  lock.keep(std::exchange(capture.graph, nullptr));
+}
+
+void Engine::end_captures_of(Lock& lock, const Context& context) {
+  const auto captures = captures_;
+  for (const auto& capture : captures) {
+    const bool concerned = std::any_of(capture->streams.begin(), capture->streams.end(),
+                                       [&](const auto& stream) { return stream->context.get() == &context; });
+    if (concerned) {
+      finish_capture(lock, *capture);
+    }
+  }
+}
+
+Answer Engine::is_capturing(const StreamPointer& stream, abi::CUstreamCaptureStatus& status) {
+  CaptureInfo info;
+  Answer answer = capture_info(stream, info);
+  if (answer.ok()) {
+    status = info.status;
+  }
+  return answer;
+}
+
+Answer Engine::capture_info(const StreamPointer& stream, CaptureInfo& info) {
+  Lock lock(scheduler_);
+  if (Answer answer = usable(lock, stream); !answer.ok()) {
+    return answer;
+  }
+  if (Answer answer = forbid_implicit_use(lock, stream, false); !answer.ok()) {
+    return answer;
+  }
+  info = {};
+  const auto capture = stream->capture;
+  if (!capture) {
+    return {};
+  }
+  info.status = capture->status();
+  if (!capture->invalidated) {
+    info.id = capture->id;
+    info.graph = capture->graph;
+    info.dependencies = stream->capture_dependencies;
+  }
+  return {};
+}
+
+abi::CUstreamCaptureMode Engine::thread_mode(const Lock&) const {
+  const auto found = thread_modes_.find(this_thread_number());
+  return found == thread_modes_.end() ? abi::CU_STREAM_CAPTURE_MODE_GLOBAL : found->second;
+}
+
+Answer Engine::exchange_capture_mode(abi::CUstreamCaptureMode& mode) {
+  if (mode < abi::CU_STREAM_CAPTURE_MODE_GLOBAL || mode > abi::CU_STREAM_CAPTURE_MODE_RELAXED) {
+    return {abi::CUDA_ERROR_INVALID_VALUE, "the capture mode is GLOBAL, THREAD_LOCAL or RELAXED"};
+  }
+  Lock lock(scheduler_);
+  const abi::CUstreamCaptureMode former = thread_mode(lock);
+  if (mode == abi::CU_STREAM_CAPTURE_MODE_GLOBAL) {
+    thread_modes_.erase(this_thread_number());
+  } else {
+    thread_modes_[this_thread_number()] = mode;
+  }
+  mode = former;
+  return {};
+}
+
+}  // namespace cuvmm::emulator::execution

@@ -1,0 +1,194 @@
+// Events: records, waits, times.
+#include <algorithm>
+#include <utility>
+
+#include "emulator/execution/engine.hpp"
+
+namespace cuvmm::emulator::execution {
+
+namespace {
+
+Operation mark(OperationKind kind) {
+  Operation operation;
+  operation.kind = kind;
+  return operation;
+}
+
+Answer refuse_external_outside_capture() {
+  return {abi::CUDA_ERROR_ILLEGAL_STATE,
+          "the EXTERNAL flag is for streams that are being captured; record or wait with flags 0 here"};
+}
+
+}  // namespace
+
+Answer Engine::create_event(const ContextPointer& context, unsigned flags, EventPointer& event) {
+  Lock lock(scheduler_);
+  if (Answer answer = usable(lock, context); !answer.ok()) {
+    return answer;
+  }
+  event = std::make_shared<Event>(next_id_++, context, flags);
+  return {};
+}
+
+Answer Engine::destroy_event(const EventPointer& event) {
+  Lock lock(scheduler_);
+  return usable(lock, event);
+}
+
+Answer Engine::record_event(const EventPointer& event, const StreamPointer& stream, unsigned flags) {
+  Lock lock(scheduler_);
+  if (Answer answer = usable(lock, event); !answer.ok()) {
+    return answer;
+  }
+  if (Answer answer = usable(lock, stream); !answer.ok()) {
+    return answer;
+  }
+  if (event->context != stream->context) {
+    return {abi::CUDA_ERROR_INVALID_HANDLE,
+            "an event is recorded in streams of the context that it was made in; make one in the stream's context"};
+  }
+  if ((flags & ~static_cast<unsigned>(abi::CU_EVENT_RECORD_EXTERNAL)) != 0) {
+    return {abi::CUDA_ERROR_INVALID_VALUE, "flags are CU_EVENT_RECORD_DEFAULT or CU_EVENT_RECORD_EXTERNAL"};
+  }
+  if (const auto capture = stream->capture) {
+    if (flags != 0 || capture->invalidated) {
+      return capture_operation(lock, *stream, external_record_operation(event));
+    }
+    event->record.reset();
+    event->capture = capture;
+    event->captured_dependencies = stream->capture_dependencies;
+    return {};
+  }
+  if (flags != 0) {
+    return refuse_external_outside_capture();
+  }
+  if (Answer answer = forbid_implicit_use(lock, stream); !answer.ok()) {
+    return answer;
+  }
+  event->capture.reset();
+  event->captured_dependencies.clear();
+  event->record = enqueue(lock, stream, mark(OperationKind::event_record), {});
+  return {};
+}
+
+Answer Engine::wait_event(const StreamPointer& stream, const EventPointer& event, unsigned flags) {
+  Lock lock(scheduler_);
+  if (Answer answer = usable(lock, stream); !answer.ok()) {
+    return answer;
+  }
+  if (!event) {
+    return usable(lock, event);
+  }
+  if ((flags & ~static_cast<unsigned>(abi::CU_EVENT_WAIT_EXTERNAL)) != 0) {
+    return {abi::CUDA_ERROR_INVALID_VALUE, "flags are CU_EVENT_WAIT_DEFAULT or CU_EVENT_WAIT_EXTERNAL"};
+  }
+  if (flags != 0) {
+    return stream->capture ? capture_operation(lock, *stream, external_wait_operation(event))
+                           : refuse_external_outside_capture();
+  }
+  if (Answer answer = forbid_implicit_use(lock, stream); !answer.ok()) {
+    return answer;
+  }
+  if (event->capture || stream->capture) {
+    return capture_wait(lock, stream, event);
+  }
+  if (event->record && !event->record->done) {
+    enqueue(lock, stream, mark(OperationKind::event_wait), {event->record});
+  }
+  return {};
+}
+
+Answer Engine::query_event(const EventPointer& event) {
+  Lock lock(scheduler_);
+  if (Answer answer = usable(lock, event); !answer.ok()) {
+    return answer;
+  }
+  if (Answer answer = captured_event_answer(lock, *event, true); !answer.ok()) {
+    return answer;
+  }
+  if (Answer answer = forbid_unsafe_call(lock, "querying an event"); !answer.ok()) {
+    return answer;
+  }
+  step_for_query(lock);
+  if (Answer answer = usable(lock, event); !answer.ok()) {
+    return answer;
+  }
+  if (event->record && !event->record->done) {
+    return {abi::CUDA_ERROR_NOT_READY, "the event's record is pending"};
+  }
+  return {};
+}
+
+Answer Engine::synchronize_event(const EventPointer& event) {
+  if (inside_host_function()) {
+    return {abi::CUDA_ERROR_NOT_PERMITTED, "a host function must not call the driver (cuLaunchHostFunc)"};
+  }
+  Lock lock(scheduler_);
+  if (Answer answer = usable(lock, event); !answer.ok()) {
+    return answer;
+  }
+  if (Answer answer = captured_event_answer(lock, *event, true); !answer.ok()) {
+    return answer;
+  }
+  if (Answer answer = forbid_unsafe_call(lock, "synchronizing an event"); !answer.ok()) {
+    return answer;
+  }
+  return event->record ? wait_for(lock, {{event->record, nullptr}}, event->context) : Answer{};
+}
+
+Answer Engine::elapsed_time(const EventPointer& start, const EventPointer& end, float& milliseconds) {
+  Lock lock(scheduler_);
+  for (const EventPointer& event : {start, end}) {
+    if (Answer answer = usable(lock, event); !answer.ok()) {
+      return answer;
+    }
+    if (Answer answer = captured_event_answer(lock, *event, false); !answer.ok()) {
+      return answer;
+    }
+    if (!event->timed()) {
+      return {abi::CUDA_ERROR_INVALID_HANDLE, "an event made with CU_EVENT_DISABLE_TIMING has no time"};
+    }
+    if (!event->record) {
+      return {abi::CUDA_ERROR_INVALID_HANDLE, "an event has no time before it is recorded"};
+    }
+  }
+  if (start->context != end->context) {
+    return {abi::CUDA_ERROR_INVALID_HANDLE, "times of events of two contexts cannot be compared"};
+  }
+  if (!start->record->done || !end->record->done) {
+    return {abi::CUDA_ERROR_NOT_READY, "a record is pending; synchronize with the events first"};
+  }
+  const std::chrono::duration<float, std::milli> difference(end->record->when - start->record->when);
+  milliseconds = difference.count();
+  return {};
+}
+
+// A graph node that records `event` when it runs. The launch made the record pending already (Engine::enqueue).
+Operation Engine::external_record_operation(const EventPointer& event) {
+  Operation operation = mark(OperationKind::event_record);
+  operation.external_records = {event};
+  operation.run = [this, event] {
+    Lock lock(scheduler_);
+    auto& records = event->external_records;
+    const auto pending = std::find_if(records.begin(), records.end(), [](const auto& record) { return !record->done; });
+    if (pending != records.end()) {
+      const std::shared_ptr<Completion> record = *pending;
+      records.erase(records.begin(), std::next(pending));
+      scheduler_.complete(lock, *record);
+    }
+    return Outcome::done();
+  };
+  return operation;
+}
+
+// A graph node that waits for the record that `event` has when the node runs.
+Operation Engine::external_wait_operation(const EventPointer& event) {
+  Operation operation = mark(OperationKind::event_wait);
+  operation.run = [this, event] {
+    Lock lock(scheduler_);
+    return event->record && !event->record->done ? Outcome::again() : Outcome::done();
+  };
+  return operation;
+}
+
+}  // namespace cuvmm::emulator::execution

@@ -1,0 +1,55 @@
+// Graphs: operations with dependencies, made by capture, and what is launched of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "emulator/execution/event.hpp"
+#include "emulator/execution/operation.hpp"
+
+namespace cuvmm::emulator::execution {
+
+struct GraphNode {
+  std::size_t index = 0;  // its place in Graph::nodes; dependencies have smaller ones
+  Operation operation;
+  std::vector<const GraphNode*> dependencies;
+};
+
+// Node addresses stay valid as long as the graph. Guarded by the engine's mutex while it is being captured; after that
+// nothing changes it.
+struct Graph {
+  explicit Graph(std::uint64_t id_) : id(id_) {}
+
+  const std::uint64_t id;
+  std::vector<std::unique_ptr<GraphNode>> nodes;
+
+  const GraphNode* add(Operation operation, std::vector<const GraphNode*> dependencies);
+};
+
+// Whether every node is one of `last` or comes before one of them.
+[[nodiscard]] bool all_before(const Graph& graph, const std::vector<const GraphNode*>& last);
+
+// An instantiated graph: a copy, independent of the Graph that it was made from. Immutable.
+struct GraphExec {
+  struct Node {
+    OperationKind kind;
+    std::function<Outcome()> run;
+    std::string description;
+    std::vector<std::size_t> dependencies;  // indices of nodes before this one
+  };
+
+  GraphExec(std::uint64_t id_, const Graph& graph);
+
+  const std::uint64_t id;
+  std::vector<Node> nodes;
+  std::vector<TouchedRange> touches;                     // of all nodes
+  std::vector<std::shared_ptr<Event>> external_records;  // of all nodes
+};
+
+// One operation that runs every node of `exec` once, each after those it depends on; while one answers `again`, nodes
+// that do not depend on it go on. It keeps `exec` alive.
+[[nodiscard]] Operation launch_operation(std::shared_ptr<const GraphExec> exec);
+
+}  // namespace cuvmm::emulator::execution

@@ -1,0 +1,58 @@
+// One piece of work for a stream, as its owner describes it: the engine runs it and knows nothing of what it does.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/execution/outcome.hpp"
+
+namespace cuvmm::emulator::execution {
+
+struct Event;
+
+enum class OperationKind {
+  copy,
+  memory_set,
+  kernel,
+  host_function,
+  wait_value,
+  write_value,
+  event_record,
+  event_wait,
+  graph,
+};
+
+[[nodiscard]] const char* name_of(OperationKind kind) noexcept;
+
+// Device memory that an operation reads or writes, kept for Engine::first_unfinished_touching() alone.
+struct TouchedRange {
+  abi::CUdeviceptr address = 0;
+  std::size_t bytes = 0;
+  bool write = false;
+};
+
+// An operation is a value. The engine runs a copy of `run` that nothing has run before: state that `run` holds by value
+// (how far a kernel has come) starts anew with every launch of a captured operation; what it holds by pointer is shared
+// by all launches.
+//
+// `run` is called by one thread at a time, on any thread, with no lock held, until it answers done or fault. It must
+// not call the engine's waiting functions. An exception that leaves it is a fault with LAUNCH_FAILED.
+struct Operation {
+  OperationKind kind = OperationKind::kernel;
+  std::string description{};  // for messages and traces: "kernel cuvmm_fill", "copy of 64 bytes to 0x7f0000000000"
+  std::vector<TouchedRange> touches{};
+  std::function<Outcome()> run{};
+  std::vector<std::shared_ptr<Event>> external_records{};  // filled in by the engine: events that running it records
+};
+
+// Runs `operation` once: sets the mark of inside_host_function() for a host function, turns exceptions into faults.
+[[nodiscard]] Outcome attempt(OperationKind kind, const std::function<Outcome()>& run);
+
+// Whether the calling thread is running a host function, from which the driver's API must not be called
+// (cuLaunchHostFunc: such calls answer NOT_PERMITTED).
+[[nodiscard]] bool inside_host_function() noexcept;
+
+}  // namespace cuvmm::emulator::execution

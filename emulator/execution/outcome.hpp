@@ -1,0 +1,27 @@
+// How one attempt at running an operation ended.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "driver/abi.hpp"
+
+namespace cuvmm::emulator::execution {
+
+struct [[nodiscard]] Outcome {
+  enum class State {
+    done,   // finished; the stream goes on with its next operation
+    again,  // not finished (a spinning kernel, a value that has not come): tried again while other streams go on
+    fault,  // failed; `code` becomes the sticky error of the context
+  };
+
+  State state = State::done;
+  abi::CUresult code = abi::CUDA_SUCCESS;
+  std::string why{};
+
+  static Outcome done() { return {}; }
+  static Outcome again() { return {State::again, abi::CUDA_SUCCESS, {}}; }
+  static Outcome fault(abi::CUresult code, std::string why) { return {State::fault, code, std::move(why)}; }
+};
+
+}  // namespace cuvmm::emulator::execution

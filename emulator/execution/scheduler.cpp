@@ -1,0 +1,379 @@
+#include "emulator/execution/scheduler.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+#include <utility>
+
+namespace cuvmm::emulator::execution {
+
+namespace {
+
+// How long an operation that answered `again` rests: not at all at first, since most spins are short, then longer, so
+// that a long spin costs no processor.
+std::chrono::microseconds rest_after(std::uint64_t fruitless_tries) {
+  if (fruitless_tries < 8) {
+    return std::chrono::microseconds(0);
+  }
+  return std::chrono::microseconds(1 << std::min<std::uint64_t>(fruitless_tries - 8, 10));
+}
+
+// After a failure or the end of its context an operation is dropped: finished without being run. Host functions in
+// other streams of a failed context still run, as they do with the CUDA driver.
+bool dropped(const Stream& stream, const PendingOperation& pending) {
+  const Context& context = *stream.context;
+  if (context.destroyed) {
+    return true;
+  }
+  return context.fault && (stream.faulted || pending.operation.kind != OperationKind::host_function);
+}
+
+}  // namespace
+
+std::uint64_t this_thread_number() noexcept {
+  static std::atomic<std::uint64_t> next{1};
+  thread_local const std::uint64_t number = next.fetch_add(1, std::memory_order_relaxed);
+  return number;
+}
+
+Scheduler::Scheduler(const Scheduling& scheduling) : scheduling_(scheduling), random_state_(scheduling.seed) {}
+
+Scheduler::~Scheduler() {
+  Lock lock(*this);
+  while (!contexts_.empty()) {
+    destroy_context(lock, std::shared_ptr<Context>(contexts_.back()));
+  }
+  stopping_ = true;
+  work_.notify_all();
+  lock.without([this] {
+    while (true) {
+      std::list<std::thread> threads;
+      {
+        const std::lock_guard<std::mutex> guard(mutex_);
+        threads.splice(threads.end(), workers_);
+        threads.splice(threads.end(), ended_workers_);
+      }
+      if (threads.empty()) {
+        return;
+      }
+      for (std::thread& thread : threads) {
+        thread.join();
+      }
+    }
+  });
+}
+
+void Scheduler::add_context(Lock&, std::shared_ptr<Context> context) {
+  contexts_.push_back(std::move(context));
+}
+
+void Scheduler::destroy_context(Lock& lock, const std::shared_ptr<Context>& context) {
+  context->destroyed = true;
+  drop_pending(lock, *context);
+  while (context->running != 0) {
+    wait_for_progress(lock, nullptr);
+  }
+  context->streams.clear();
+  context->per_thread.clear();
+  context->legacy.reset();
+  std::erase(contexts_, context);
+  progress_.notify_all();
+}
+
+std::shared_ptr<Completion> Scheduler::enqueue(Lock& lock, const std::shared_ptr<Stream>& stream,
+                                               PendingOperation pending, bool wait_here) {
+  auto completion = std::make_shared<Completion>();
+  pending.completion = completion;
+  stream->queue.push_back(std::move(pending));
+  stream->last = completion;
+  unfinished_.fetch_add(1, std::memory_order_release);
+  if (stream->queue.size() == 1) {
+    stream->helpers += wait_here ? 1 : 0;  // make_ready() then leaves the stream to the caller
+    advance(lock, {stream});
+    stream->helpers -= wait_here ? 1 : 0;
+  }
+  return completion;
+}
+
+// Whether the stream's oldest operation depends on nothing unfinished. If it does, the stream is called again when
+// that is finished.
+bool Scheduler::may_go(const std::shared_ptr<Stream>& stream) {
+  auto& waits_for = stream->queue.front().waits_for;
+  while (!waits_for.empty()) {
+    if (!waits_for.back()->done) {
+      waits_for.back()->dependents.push_back(stream);
+      return false;
+    }
+    waits_for.pop_back();
+  }
+  return true;
+}
+
+// Brings streams forward as far as they go without running anything: marks and dropped operations are finished, an
+// operation to run makes its stream ready. What that releases is brought forward too.
+void Scheduler::advance(Lock& lock, Streams streams) {
+  while (!streams.empty()) {
+    const std::shared_ptr<Stream> stream = std::move(streams.back());
+    streams.pop_back();
+    while (stream->phase == Stream::Phase::waiting && !stream->queue.empty()) {
+      const bool drop = dropped(*stream, stream->queue.front());
+      if (!drop && !may_go(stream)) {
+        break;
+      }
+      if (!drop && stream->queue.front().operation.run) {
+        make_ready(stream);
+        break;
+      }
+      finish_oldest(lock, *stream, streams);
+    }
+    forget_if_drained(lock, *stream);
+  }
+}
+
+void Scheduler::finish_oldest(Lock& lock, Stream& stream, Streams& released) {
+  PendingOperation& oldest = stream.queue.front();
+  for (const auto& completion : oldest.also_completes) {
+    mark_done(*completion, released);
+  }
+  mark_done(*oldest.completion, released);
+  lock.finished_.push_back(std::move(oldest));
+  stream.queue.pop_front();
+  unfinished_.fetch_sub(1, std::memory_order_release);
+  if (waiting_threads_ != 0) {
+    progress_.notify_all();
+  }
+}
+
+void Scheduler::mark_done(Completion& completion, Streams& released) {
+  if (completion.done) {
+    return;
+  }
+  completion.done = true;
+  completion.when = timestamp();
+  std::move(completion.dependents.begin(), completion.dependents.end(), std::back_inserter(released));
+  completion.dependents.clear();
+}
+
+void Scheduler::complete(Lock& lock, Completion& completion) {
+  Streams released;
+  mark_done(completion, released);
+  progress_.notify_all();
+  advance(lock, std::move(released));
+}
+
+void Scheduler::make_ready(const std::shared_ptr<Stream>& stream) {
+  stream->phase = Stream::Phase::ready;
+  stream->ready_place = next_place_++;
+  ready_.emplace(stream->ready_place, stream);
+  if (stream->helpers != 0) {
+    progress_.notify_all();
+  } else if (!stepped()) {
+    call_worker();
+  }
+}
+
+// Puts a stream aside whose oldest operation answered `again`.
+void Scheduler::rest(const std::shared_ptr<Stream>& stream) {
+  const unsigned tries = ++stream->queue.front().fruitless_tries;
+  if (stepped()) {
+    make_ready(stream);
+    return;
+  }
+  stream->phase = Stream::Phase::retrying;
+  stream->retry_at = RetryClock::now() + rest_after(tries);
+  retrying_.emplace(stream->retry_at, stream);
+}
+
+void Scheduler::unlist(const std::shared_ptr<Stream>& stream) {
+  if (stream->phase == Stream::Phase::ready) {
+    ready_.erase(stream->ready_place);
+    stream->phase = Stream::Phase::waiting;
+  } else if (stream->phase == Stream::Phase::retrying) {
+    const auto [begin, end] = retrying_.equal_range(stream->retry_at);
+    retrying_.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second == stream; }));
+    stream->phase = Stream::Phase::waiting;
+  }
+}
+
+// Tries the oldest operation of a stream that is ready or retrying. Returns whether it is finished.
+bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
+  unlist(stream);
+  stream->phase = Stream::Phase::running;
+  if (!stepped() && (!ready_.empty() || !retrying_.empty())) {
+    call_worker();  // this thread may be away for long: another must see to the rest, and know when a rest is over
+  }
+  PendingOperation& oldest = stream->queue.front();  // stays where it is: only this thread may pop it
+  ++stream->context->running;
+  Outcome outcome;
+  lock.without([&] { outcome = attempt(oldest.operation.kind, oldest.operation.run); });
+  --stream->context->running;
+  stream->phase = Stream::Phase::waiting;
+
+  if (outcome.state == Outcome::State::again && !dropped(*stream, oldest)) {
+    rest(stream);
+    progress_.notify_all();
+    return false;
+  }
+  if (outcome.state == Outcome::State::fault) {
+    const std::string what = oldest.operation.description.empty() ? std::string(name_of(oldest.operation.kind))
+                                                                  : oldest.operation.description;
+    stream->faulted = true;
+    stream->phase =
+        Stream::Phase::running;  // the failed operation is still the oldest one, and this thread's to finish
+    fail_contexts(lock, stream->context->fault_group, {outcome.code, fmt::format("{}: {}", what, outcome.why)});
+    stream->phase = Stream::Phase::waiting;
+  }
+  if (stepped() && scheduling_.keep_trace) {
+    trace_.push_back({stream->id, oldest.operation.kind, oldest.operation.description});
+  }
+  Streams released{stream};
+  finish_oldest(lock, *stream, released);
+  progress_.notify_all();
+  advance(lock, std::move(released));
+  return true;
+}
+
+void Scheduler::fail_contexts(Lock& lock, FaultGroup group, const Fault& fault) {
+  const auto contexts = contexts_;
+  for (const auto& context : contexts) {
+    if (context->fault_group.value == group.value && !context->fault) {
+      context->fault = fault;
+      drop_pending(lock, *context);
+    }
+  }
+  progress_.notify_all();
+}
+
+// Finishes what dropped() now holds for.
+void Scheduler::drop_pending(Lock& lock, Context& context) {
+  const Streams streams = context.streams;
+  for (const auto& stream : streams) {
+    sort_out(lock, stream);
+  }
+  if (const auto legacy = context.legacy) {
+    sort_out(lock, legacy);
+  }
+}
+
+void Scheduler::sort_out(Lock& lock, const std::shared_ptr<Stream>& stream) {
+  unlist(stream);
+  advance(lock, {stream});
+}
+
+void Scheduler::forget_if_drained(Lock&, const Stream& stream) {
+  if (stream.destroyed && stream.queue.empty()) {
+    std::erase_if(stream.context->streams, [&](const auto& other) { return other.get() == &stream; });
+  }
+}
+
+// Timestamps never repeat, so that a later event is never as old as an earlier one. In stepped mode they count
+// microseconds of operations, which makes elapsed times repeatable.
+std::chrono::nanoseconds Scheduler::timestamp() {
+  if (stepped()) {
+    return last_timestamp_ += std::chrono::microseconds(1);
+  }
+  const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(RetryClock::now().time_since_epoch());
+  return last_timestamp_ = std::max(now, last_timestamp_ + std::chrono::nanoseconds(1));
+}
+
+// SplitMix64: the same numbers everywhere, which the standard's distributions do not promise.
+std::uint64_t Scheduler::random_below(std::uint64_t bound) {
+  std::uint64_t z = (random_state_ += 0x9E3779B97F4A7C15U);
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+  return (z ^ (z >> 31)) % bound;
+}
+
+Step Scheduler::step(Lock& lock) {
+  if (!stepped()) {
+    throw std::logic_error("single steps need the stepped scheduler; the threaded one runs operations by itself");
+  }
+  if (ready_.empty()) {
+    return Step::idle;
+  }
+  const auto chosen = std::next(ready_.begin(), static_cast<std::ptrdiff_t>(random_below(ready_.size())));
+  return execute(lock, std::shared_ptr<Stream>(chosen->second)) ? Step::finished : Step::fruitless;
+}
+
+void Scheduler::run_until_idle(Lock& lock) {
+  std::size_t fruitless = 0;
+  // Operations are chosen at random: sixteen rounds leave none untried, to all intents.
+  while (fruitless <= 16 * ready_.size()) {
+    const Step outcome = step(lock);
+    if (outcome == Step::idle) {
+      return;
+    }
+    fruitless = outcome == Step::finished ? 0 : fruitless + 1;
+  }
+}
+
+std::vector<TraceEntry> Scheduler::take_trace(Lock&) {
+  return std::exchange(trace_, {});
+}
+
+void Scheduler::wait_for_progress(Lock& lock, const Stream* retrying) {
+  ++waiting_threads_;
+  if (retrying != nullptr) {
+    progress_.wait_until(lock.held_, retrying->retry_at);
+  } else {
+    progress_.wait(lock.held_);
+  }
+  --waiting_threads_;
+}
+
+// The stream whose operation a waiting thread may run now, or null. Where no worker could be made, any will do.
+std::shared_ptr<Stream> Scheduler::claimable(const std::shared_ptr<Stream>& stream) const {
+  if (stream && (stream->phase == Stream::Phase::ready ||
+                 (stream->phase == Stream::Phase::retrying && RetryClock::now() >= stream->retry_at))) {
+    return stream;
+  }
+  return live_workers_ == 0 && !ready_.empty() ? ready_.begin()->second : nullptr;
+}
+
+abi::CUresult Scheduler::wait(Lock& lock, const Completion& target, const Context& context,
+                              const std::shared_ptr<Stream>& stream) {
+  std::uint64_t fruitless = 0;
+  if (stream) {
+    ++stream->helpers;
+  }
+  abi::CUresult answer = abi::CUDA_SUCCESS;
+  while (true) {
+    if (context.destroyed || context.fault) {
+      answer = context.destroyed ? abi::CUDA_ERROR_CONTEXT_IS_DESTROYED : context.fault->code;
+      break;
+    }
+    if (target.done) {
+      break;
+    }
+    if (!stepped()) {
+      if (const auto mine = claimable(stream)) {
+        execute(lock, mine);
+      } else if (!lock.finished_.empty()) {
+        lock.without([] {});  // let finished operations be destroyed before a long rest
+      } else {
+        wait_for_progress(lock, stream && stream->phase == Stream::Phase::retrying ? stream.get() : nullptr);
+      }
+      continue;
+    }
+    const Step outcome = step(lock);
+    fruitless = outcome == Step::finished ? 0 : fruitless + 1;
+    if (outcome == Step::idle) {
+      wait_for_progress(lock, nullptr);
+    } else if (outcome == Step::fruitless) {
+      if (scheduling_.stall_limit != 0 && fruitless > scheduling_.stall_limit * ready_.size()) {
+        answer = abi::CUDA_ERROR_LAUNCH_TIMEOUT;
+        break;
+      }
+      lock.without([&] { std::this_thread::sleep_for(rest_after(fruitless / 8)); });
+    }
+  }
+  if (stream && --stream->helpers == 0 && !stepped() &&
+      (stream->phase == Stream::Phase::ready || stream->phase == Stream::Phase::retrying)) {
+    call_worker();
+  }
+  return answer;
+}
+
+}  // namespace cuvmm::emulator::execution

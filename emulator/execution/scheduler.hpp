@@ -1,0 +1,137 @@
+// Runs the operations of streams: in order within a stream, as far as their dependencies allow, on worker threads or by
+// single steps. It knows streams, operations and completions; capture, events and graphs are the Engine's.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "emulator/execution/context.hpp"
+#include "emulator/execution/scheduling.hpp"
+#include "emulator/execution/stream.hpp"
+
+namespace cuvmm::emulator::execution {
+
+// Thread-safety: one mutex guards everything here and all state of contexts, streams, events and captures. Functions
+// that take a Lock must be called by the thread that made it; no function holds it while an operation runs.
+class Scheduler {
+ public:
+  using RetryClock = std::chrono::steady_clock;
+
+  explicit Scheduler(const Scheduling& scheduling);
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+  // Drops what is pending and waits for what is running. No other thread may be in a call.
+  ~Scheduler();
+
+  // Holds the mutex. Finished operations are destroyed after it is released, since what they hold may call back.
+  class Lock {
+   public:
+    explicit Lock(Scheduler& scheduler) : held_(scheduler.mutex_) {}
+
+    // Keeps `object` until the mutex is released, so that what it owns is not destroyed under it.
+    void keep(std::shared_ptr<const void> object) { kept_.push_back(std::move(object)); }
+
+   private:
+    friend class Scheduler;
+    template <typename Function>
+    void without(Function&& function) {
+      held_.unlock();
+      finished_.clear();
+      kept_.clear();
+      function();
+      held_.lock();
+    }
+    std::vector<PendingOperation> finished_;
+    std::vector<std::shared_ptr<const void>> kept_;
+    std::unique_lock<std::mutex> held_;  // last: released before the others are destroyed
+  };
+
+  [[nodiscard]] const Scheduling& scheduling() const noexcept { return scheduling_; }
+  [[nodiscard]] bool stepped() const noexcept { return scheduling_.mode == Scheduling::Mode::stepped; }
+
+  void add_context(Lock&, std::shared_ptr<Context> context);
+  // Drops the context's pending operations, waits for those that run, and lets go of its streams.
+  void destroy_context(Lock& lock, const std::shared_ptr<Context>& context);
+
+  // Makes `fault` the sticky error of the group's contexts that have none, and drops what is pending in them.
+  void fail_contexts(Lock& lock, FaultGroup group, const Fault& fault);
+
+  // Appends to the stream's queue. An operation without `run` is a mark: it is finished by itself as soon as its turn
+  // comes. `wait_here`: the caller will wait() for the stream and run the operation itself, so no worker is called.
+  std::shared_ptr<Completion> enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, PendingOperation pending,
+                                      bool wait_here = false);
+
+  // Marks `completion` as done and lets its dependents go on.
+  void complete(Lock& lock, Completion& completion);
+
+  // Waits until `target` is done or `context` has failed or is destroyed, and answers CUDA_SUCCESS or that error
+  // (LAUNCH_TIMEOUT: see Scheduling::stall_limit). Helps by running operations: in stepped mode any, else `stream`'s.
+  [[nodiscard]] abi::CUresult wait(Lock& lock, const Completion& target, const Context& context,
+                                   const std::shared_ptr<Stream>& stream);
+
+  // Stepped mode only.
+  Step step(Lock& lock);
+  // Steps until nothing is left, or until all that is left has been tried in vain.
+  void run_until_idle(Lock& lock);
+  [[nodiscard]] std::vector<TraceEntry> take_trace(Lock&);
+
+  // Lets a stream that was destroyed go, once it is drained.
+  void forget_if_drained(Lock&, const Stream& stream);
+
+  [[nodiscard]] const std::vector<std::shared_ptr<Context>>& contexts(const Lock&) const noexcept { return contexts_; }
+  [[nodiscard]] bool nothing_unfinished() const noexcept { return unfinished_.load(std::memory_order_acquire) == 0; }
+  [[nodiscard]] std::size_t worker_count(const Lock&) const noexcept { return live_workers_; }
+
+ private:
+  using Streams = std::vector<std::shared_ptr<Stream>>;
+
+  void advance(Lock& lock, Streams streams);
+  void mark_done(Completion& completion, Streams& released);
+  void finish_oldest(Lock& lock, Stream& stream, Streams& released);
+  bool may_go(const std::shared_ptr<Stream>& stream);
+  void make_ready(const std::shared_ptr<Stream>& stream);
+  void rest(const std::shared_ptr<Stream>& stream);
+  void unlist(const std::shared_ptr<Stream>& stream);
+  bool execute(Lock& lock, const std::shared_ptr<Stream>& stream);
+  void drop_pending(Lock& lock, Context& context);
+  void sort_out(Lock& lock, const std::shared_ptr<Stream>& stream);
+  std::chrono::nanoseconds timestamp();
+  std::uint64_t random_below(std::uint64_t bound);
+  void wait_for_progress(Lock& lock, const Stream* retrying);
+  std::shared_ptr<Stream> claimable(const std::shared_ptr<Stream>& stream) const;
+
+  // Worker threads (scheduler_workers.cpp).
+  void call_worker();
+  void work();
+  std::shared_ptr<Stream> next_for_worker();
+  void join_ended_workers();
+
+  const Scheduling scheduling_;
+  std::mutex mutex_;
+  std::condition_variable progress_;  // an operation was finished, tried in vain or dropped
+  std::condition_variable work_;      // for idle workers
+  std::vector<std::shared_ptr<Context>> contexts_;
+  std::map<std::uint64_t, std::shared_ptr<Stream>> ready_;  // by the order in which they became ready
+  std::multimap<RetryClock::time_point, std::shared_ptr<Stream>> retrying_;
+  std::uint64_t next_place_ = 0;
+  std::atomic<std::size_t> unfinished_{0};
+  std::size_t waiting_threads_ = 0;
+  std::chrono::nanoseconds last_timestamp_{};
+  std::uint64_t random_state_;
+  std::vector<TraceEntry> trace_;
+
+  std::list<std::thread> workers_;
+  std::list<std::thread> ended_workers_;
+  std::size_t live_workers_ = 0;
+  std::size_t idle_workers_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace cuvmm::emulator::execution

@@ -1,0 +1,65 @@
+# A report on this machine: what the project would use, and what is missing.
+doctor_command() {
+  local missing reason
+  printf 'system          %s, kernel %s, %s cores\n' "$(system_name)" "$(uname -r)" "$(nproc)"
+  report_tool g++ g++
+  report_tool clang++ clang++
+  report_tool cmake cmake
+  report_tool ninja ninja
+  report_tool ccache ccache
+  report_tool clang-format clang-format
+  report_tool clang-tidy clang-tidy
+  if command -v dpkg-query >/dev/null; then
+    missing=$(missing_packages | tr '\n' ' ')
+    if [ -n "$missing" ]; then
+      printf 'packages        missing: %s(./dev setup installs them)\n' "$missing"
+    else
+      printf 'packages        all there\n'
+    fi
+  else
+    printf 'packages        not a Debian system: not looked at\n'
+  fi
+  printf 'sanitizers      %s\n' "$(sanitizer_note)"
+  report_cuda_toolkit
+  if reason=$("$root/scripts/why_no_gpu"); then
+    printf 'CUDA driver     found; ./dev tour uses it\n'
+    command -v nvidia-smi >/dev/null && nvidia-smi -L | sed 's/^/                /'
+  else
+    printf 'CUDA driver     none to use: %s; ./dev tour uses the emulated driver\n' "$reason"
+  fi
+  [ "${CUVMM_DRIVER:-}" = "" ] || printf 'CUVMM_DRIVER    %s\n' "$CUVMM_DRIVER"
+}
+
+system_name() {
+  (. /etc/os-release 2>/dev/null && echo "${PRETTY_NAME:-Linux}") || echo Linux
+}
+
+# report_tool LABEL PROGRAM
+report_tool() {
+  if command -v "$2" >/dev/null; then
+    printf '%-15s %s\n' "$1" "$("$2" --version 2>/dev/null | grep -oE '[0-9]+\.[0-9.]*[0-9]' | head -n 1)"
+  else
+    printf '%-15s missing\n' "$1"
+  fi
+}
+
+sanitizer_note() {
+  if ! layout_is_too_random; then
+    echo "run as they are (vm.mmap_rnd_bits is $(mmap_random_bits))"
+  elif setarch -R true 2>/dev/null; then
+    echo "run without address randomisation (vm.mmap_rnd_bits is $(mmap_random_bits), more than 28)"
+  else
+    echo "cannot run: vm.mmap_rnd_bits is $(mmap_random_bits), more than 28, and setarch -R is not allowed"
+  fi
+}
+
+report_cuda_toolkit() {
+  local nvcc
+  nvcc=$(command -v nvcc || ls "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" 2>/dev/null) || true
+  if [ -n "$nvcc" ]; then
+    printf 'CUDA toolkit    %s (%s): kernels for real GPUs are embedded\n' \
+      "$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')" "$nvcc"
+  else
+    printf 'CUDA toolkit    none: programs built here run kernels on the emulated driver only\n'
+  fi
+}

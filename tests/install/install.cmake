@@ -1,0 +1,18 @@
+include("${CMAKE_CURRENT_LIST_DIR}/run.cmake")
+file(REMOVE_RECURSE "${PREFIX}")
+run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${PREFIX}")
+
+# A public header must not need what is not installed: every quoted or bracketed cuvmm include is there.
+file(GLOB_RECURSE headers "${PREFIX}/include/*.hpp")
+if(NOT headers)
+  message(FATAL_ERROR "no header was installed under ${PREFIX}/include")
+endif()
+foreach(header IN LISTS headers)
+  file(STRINGS "${header}" lines REGEX "^#include [<\"]([a-z_]+/)+[a-z_]+\\.(hpp|def)[>\"]")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^#include [<\"]([^>\"]*)[>\"].*" "\\1" included "${line}")
+    if(NOT EXISTS "${PREFIX}/include/${included}")
+      message(FATAL_ERROR "${header} includes ${included}, which is not installed")
+    endif()
+  endforeach()
+endforeach()
