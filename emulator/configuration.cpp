@@ -11,6 +11,11 @@ namespace cuvmm::emulator {
 
 Configuration::Configuration() : profile(*find_profile("h200-580")) {}
 
+int Profile::attribute(int attribute) const {
+  const auto found = attributes.find(attribute);
+  return found == attributes.end() ? 0 : found->second;
+}
+
 void Configuration::validate() const {
   const auto refuse = [](std::string text) { throw std::invalid_argument("emulated driver: " + text); };
   const std::uint64_t granule = profile.granularity;

@@ -23,12 +23,12 @@ enum class Mode {
 
 // Behaviours seen on single machines, each of which can be switched on by itself.
 struct Behaviour {
-  bool ignore_address_hints = false;           // cuMemAddressReserve never honours a hint
-  bool withhold_compression = false;           // compression is asked for and silently not given
-  bool withhold_rdma = false;                  // GPUDirect RDMA is asked for and silently not given
-  bool fail_set_access_on_rdma_memory = false; // cuMemSetAccess answers UNKNOWN on memory made with the RDMA flag
-  bool fail_set_access = false;                // cuMemSetAccess answers UNKNOWN always
-  bool fabric_creation_out_of_memory = false;  // creating memory with a fabric handle answers OUT_OF_MEMORY
+  bool ignore_address_hints = false;            // cuMemAddressReserve never honours a hint
+  bool withhold_compression = false;            // compression is asked for and silently not given
+  bool withhold_rdma = false;                   // GPUDirect RDMA is asked for and silently not given
+  bool fail_set_access_on_rdma_memory = false;  // cuMemSetAccess answers UNKNOWN on memory made with the RDMA flag
+  bool fail_set_access = false;                 // cuMemSetAccess answers UNKNOWN always
+  bool fabric_creation_out_of_memory = false;   // creating memory with a fabric handle answers OUT_OF_MEMORY
 };
 
 // A kind of machine: its driver and its devices, which are all alike.
@@ -45,6 +45,9 @@ struct Profile {
   std::uint64_t host_memory = 0;             // bytes that HOST and HOST_NUMA allocations may take in all
   bool imex_channel = false;                 // fabric handles can be made and used
   Behaviour behaviour;
+
+  // The attribute's value; 0 for one that the profile does not name.
+  [[nodiscard]] int attribute(int attribute) const;
 };
 
 // The profiles that are built in: h200-580 (recorded on NVIDIA H200s with driver 580), and machines that lack a
@@ -63,19 +66,21 @@ enum class Scheduler {
 struct Configuration {
   Profile profile;  // made h200-580 by the constructor
   Mode mode = Mode::faithful;
-  int devices = 1;                                  // 1 to 32
-  std::optional<std::uint64_t> device_memory;       // bytes; the profile's where not given
-  std::uint64_t address_base = 0x1100'0000'0000;    // where device addresses begin; a multiple of 2 MiB
-  std::uint64_t address_bytes = 0x4300'0000'0000;   // how many there are: 67 TiB
-  std::optional<std::size_t> descriptor_limit;      // exported descriptors open at once; the process's limit where not given
+  int devices = 1;                                 // 1 to 32
+  std::optional<std::uint64_t> device_memory;      // bytes; the profile's where not given
+  std::uint64_t address_base = 0x1100'0000'0000;   // where device addresses begin; a multiple of 2 MiB
+  std::uint64_t address_bytes = 0x4300'0000'0000;  // how many there are: 67 TiB
+  std::optional<std::size_t>
+      descriptor_limit;  // exported descriptors open at once; the process's limit where not given
   std::vector<std::pair<int, int>> no_peer_access;  // pairs of devices, in either order, that cannot reach each other
   bool peer_access = true;                          // false: no device reaches any other
   Scheduler scheduler = Scheduler::threaded;
-  std::uint64_t seed = 0;                           // of the stepped scheduler
+  std::uint64_t seed = 0;  // of the stepped scheduler
 
-  std::vector<HostKernel> kernels;                  // beside the built-in ones; of two of one name the later counts
+  std::vector<HostKernel> kernels;  // beside the built-in ones; of two of one name the later counts
 
-  // Where warnings of the faithful mode go; standard error where not given. Called from any thread, one call at a time.
+  // Where warnings of the faithful mode go; standard error where not given. Called from any thread, one call at a
+  // time, during driver calls; it must not call the driver itself.
   std::function<void(const std::string&)> on_warning;
 
   Configuration();

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <functional>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cuvmm::emulator {
@@ -17,11 +19,16 @@ class KernelArguments {
   KernelArguments(std::vector<std::size_t> offsets, std::vector<std::byte> bytes)
       : offsets_(std::move(offsets)), bytes_(std::move(bytes)) {}
 
-  // Argument `index` as a value; its size must be the one that the kernel declared.
+  // Argument `index` as a value; its size must be the one that the kernel declared. Throws std::out_of_range if the
+  // kernel declared less.
   template <class Value>
   [[nodiscard]] Value get(std::size_t index) const {
+    const std::size_t begin = offsets_.at(index);
+    const std::size_t end = index + 1 < offsets_.size() ? offsets_[index + 1] : bytes_.size();
+    if (end - begin < sizeof(Value))
+      throw std::out_of_range("a kernel's argument is smaller than the value read from it");
     Value value;
-    std::memcpy(&value, bytes_.data() + offsets_.at(index), sizeof value);
+    std::memcpy(&value, bytes_.data() + begin, sizeof value);
     return value;
   }
 
@@ -35,6 +42,7 @@ struct KernelView {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
   bool write = false;
+  std::uint64_t alignment = 1;  // what the address must be a multiple of; a device faults where it is not
 };
 
 struct KernelShape {
@@ -54,6 +62,7 @@ struct KernelCall {
   const KernelArguments& arguments;
   const KernelShape& shape;
   std::span<std::byte* const> windows;
+  std::uint64_t tries = 0;  // how often this launch was called before and answered `again`
 };
 
 // A kernel. Its functions are called from any thread, also for several launches at once.

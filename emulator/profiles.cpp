@@ -26,7 +26,8 @@ Profile h200_580() {
 #define CUVMM_ATTRIBUTE(name, value) {CU_DEVICE_ATTRIBUTE_##name, value},
 #include "emulator/profiles/h200_580_attributes.def"
   };
-  // The one attribute that differs from the recorded machine: the emulated driver has no multicast objects, and says so.
+  // The one attribute that differs from the recorded machine: the emulated driver has no multicast objects, and says
+  // so.
   profile.attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 0;
   return profile;
 }
@@ -62,14 +63,15 @@ Profile no_compression() {
 
 Profile no_rdma() {
   return without("no-rdma", "virtual memory that network cards cannot reach",
-                 {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
-                  CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED});
+                 {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                  CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED});
 }
 
 Profile gb200() {
   Profile profile = h200_580();
   profile.name = "gb200";
-  profile.summary = "a Grace-Blackwell-like machine: an IMEX channel, and fabric handles for device and host NUMA memory";
+  profile.summary =
+      "a Grace-Blackwell-like machine: an IMEX channel, and fabric handles for device and host NUMA memory";
   profile.device_name = "NVIDIA GB200";
   profile.imex_channel = true;
   profile.host_numa_nodes = 2;

@@ -1,6 +1,7 @@
 // How the emulated driver's entry points answer: included by api/*.cpp alone.
 #pragma once
 
+#include <exception>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -12,11 +13,16 @@ namespace cuvmm::emulator::api {
 template <class Work>
 CUresult EmulatedDriver::answer(Work&& work) noexcept {
   try {
-    return conclude(std::forward<Work>(work)());
+    const Answer answer = std::forward<Work>(work)();
+    return conclude(answer.code, answer.rule, answer.detail.c_str());
   } catch (const std::bad_alloc&) {
-    return conclude(Answer(CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity, "the process has no memory left"));
+    return conclude(CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity, "the process has no memory left");
   } catch (const std::system_error& error) {
-    return conclude(Answer(CUDA_ERROR_OPERATING_SYSTEM, Rule::operating_system, error.what()));
+    return conclude(CUDA_ERROR_OPERATING_SYSTEM, Rule::operating_system, error.what());
+  } catch (const std::exception& error) {
+    return conclude(CUDA_ERROR_UNKNOWN, Rule::callback_throws, error.what());
+  } catch (...) {
+    return conclude(CUDA_ERROR_UNKNOWN, Rule::callback_throws, "an exception of unknown type");
   }
 }
 
@@ -31,9 +37,9 @@ CUresult EmulatedDriver::initialised(Work&& work) noexcept {
 template <class Work>
 CUresult EmulatedDriver::with_context(Work&& work) noexcept {
   return initialised([&]() -> Answer {
-    Context* context = nullptr;
+    ActiveContext context;
     if (Answer refused = current_context(&context); !refused.ok()) return refused;
-    return work(*context);
+    return work(std::as_const(context));
   });
 }
 

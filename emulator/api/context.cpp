@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <unordered_map>
+#include <utility>
 
 namespace cuvmm::emulator::api {
 namespace {
@@ -18,55 +19,59 @@ std::unordered_map<std::uint64_t, std::vector<Context*>>& stacks_of_this_thread(
 
 ContextTable::ContextTable() : table_id_(next_table_id++) {}
 
-ContextTable::~ContextTable() { stacks_of_this_thread().erase(table_id_); }
+ContextTable::~ContextTable() {
+  stacks_of_this_thread().erase(table_id_);
+}
 
-std::vector<Context*>& ContextTable::stack() const { return stacks_of_this_thread()[table_id_]; }
+std::vector<Context*>& ContextTable::stack() const {
+  return stacks_of_this_thread()[table_id_];
+}
 
 Context* ContextTable::current() const {
   const auto& stack = this->stack();
   return stack.empty() ? nullptr : stack.back();
 }
 
-Context* ContextTable::find_any(CUcontext handle) {
+Context* ContextTable::find(CUcontext handle) {
   const std::lock_guard lock(mutex_);
   auto found = contexts_.find(handle);
-  return found == contexts_.end() ? nullptr : found->second.get();
+  return found != contexts_.end() && found->second->life ? found->second.get() : nullptr;
 }
 
-Context* ContextTable::find(CUcontext handle) {
-  Context* context = find_any(handle);
-  return context != nullptr && locked([&] { return context->live; }) ? context : nullptr;
-}
-
-Context* ContextTable::find_by_id(std::uint64_t id) {
+CUcontext ContextTable::find_by_id(std::uint64_t id) {
   const std::lock_guard lock(mutex_);
   for (auto& [handle, context] : contexts_)
-    if (context->id == id) return context.get();
+    if (context->life && context->life->id == id) return handle;
   return nullptr;
 }
 
-Context& ContextTable::add(int device, bool primary) {
-  const std::lock_guard lock(mutex_);
-  auto context = std::make_unique<Context>();
-  context->id = next_id_++;
-  context->device = device;
-  context->primary = primary;
-  context->live = true;
+Context& ContextTable::add_locked(int device, bool primary) {
+  auto context = std::make_unique<Context>(device, primary);
   Context& added = *context;
   contexts_.emplace(added.handle(), std::move(context));
   return added;
 }
 
-Context& ContextTable::primary(int device) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (auto found = primaries_.find(device); found != primaries_.end()) return *found->second;
-  }
-  Context& added = add(device, true);
+Context& ContextTable::add(int device) {
   const std::lock_guard lock(mutex_);
-  auto [entry, first] = primaries_.emplace(device, &added);
-  if (first) added.live = false;
+  return add_locked(device, false);
+}
+
+Context& ContextTable::primary(int device) {
+  const std::lock_guard lock(mutex_);
+  auto [entry, first] = primaries_.try_emplace(device, nullptr);
+  if (entry->second == nullptr) entry->second = &add_locked(device, true);
   return *entry->second;
+}
+
+std::optional<ActiveContext> ContextTable::active(Context& context) {
+  const std::lock_guard lock(mutex_);
+  if (!context.life) return std::nullopt;
+  return ActiveContext{&context, context.life->id, context.device, context.flags, context.life->execution};
+}
+
+void ContextTable::begin(Context& context, std::shared_ptr<execution::Context> execution) {
+  context.life = ContextLife{next_life_++, std::move(execution), {}};
 }
 
 }  // namespace cuvmm::emulator::api

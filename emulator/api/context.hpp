@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -18,22 +19,38 @@ namespace cuvmm::emulator::api {
 
 using namespace cuvmm::abi;
 
+// What a context has from its beginning to its end: a primary context that is released and retained again, or reset,
+// begins a new life under its old handle.
+struct ContextLife {
+  std::uint64_t id = 0;  // its own for ever; memory belongs to it
+  std::shared_ptr<execution::Context> execution;
+  std::set<int> peers;  // devices whose cuMemAlloc memory its kernels may touch
+};
+
 // A context as the driver's callers know it. Its address is its CUcontext, and stays its own for as long as the driver
-// lives, so that a handle of a destroyed context is recognised.
+// lives, so that a handle of a destroyed context is recognised. What is not constant is guarded by the table's lock.
 struct Context {
-  std::uint64_t id = 0;
-  int device = 0;
-  bool primary = false;
+  Context(int device_, bool primary_) : device(device_), primary(primary_) {}
+
+  const int device;
+  const bool primary;
   unsigned flags = 0;
-  std::shared_ptr<execution::Context> execution;  // null for a primary context that nobody retains
-  bool live = false;
-  unsigned references = 0;   // of a primary context
-  std::set<int> peers;       // devices whose cuMemAlloc memory its kernels may touch
+  unsigned references = 0;          // of a primary context
+  std::optional<ContextLife> life;  // nothing while it is dead
 
   [[nodiscard]] CUcontext handle() { return reinterpret_cast<CUcontext>(this); }
 };
 
-// All contexts of one driver. Thread-safe but for what Context's own members say; the thread's stack is its own.
+// A live context as a call found it; it stays usable, if only to learn that the context has ended meanwhile.
+struct ActiveContext {
+  Context* context = nullptr;
+  std::uint64_t id = 0;
+  int device = 0;
+  unsigned flags = 0;
+  std::shared_ptr<execution::Context> execution;
+};
+
+// All contexts of one driver. Thread-safe; a thread's stack is its own.
 class ContextTable {
  public:
   ContextTable();
@@ -41,12 +58,16 @@ class ContextTable {
 
   // The live context of that handle, or null.
   [[nodiscard]] Context* find(CUcontext handle);
-  // The live or dead context of that handle, or null if it never was one.
-  [[nodiscard]] Context* find_any(CUcontext handle);
-  // The context of that number, or null.
-  [[nodiscard]] Context* find_by_id(std::uint64_t id);
-  Context& add(int device, bool primary);
+  // The handle of the live context whose life has that number, or null.
+  [[nodiscard]] CUcontext find_by_id(std::uint64_t id);
+  // A dead context: begin() brings it to life.
+  Context& add(int device);
   [[nodiscard]] Context& primary(int device);
+
+  [[nodiscard]] std::optional<ActiveContext> active(Context& context);
+
+  // Gives a dead context a life; under the lock.
+  void begin(Context& context, std::shared_ptr<execution::Context> execution);
 
   // The calling thread's stack of current contexts, the last being current.
   [[nodiscard]] std::vector<Context*>& stack() const;
@@ -59,9 +80,11 @@ class ContextTable {
   }
 
  private:
+  Context& add_locked(int device, bool primary);
+
   const std::uint64_t table_id_;
   std::mutex mutex_;
-  std::uint64_t next_id_ = 1;
+  std::uint64_t next_life_ = 1;
   std::map<CUcontext, std::unique_ptr<Context>> contexts_;
   std::map<int, Context*> primaries_;
 };

@@ -1,7 +1,8 @@
 // Contexts: primary ones, created ones, and each thread's stack of current ones.
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "emulator/api/answering.hpp"
 
@@ -16,20 +17,26 @@ Answer no_such_context(CUcontext context) {
   return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live, fmt::format("{} is no live context", fmt::ptr(context))};
 }
 
-bool flags_known(unsigned flags) { return (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) == 0; }
+bool flags_known(unsigned flags) {
+  return (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) == 0;
+}
 
 }  // namespace
 
-// Contexts of one device fail together: what a fault leaves behind is the device's state, not one context's.
+// Contexts of one device fail together: what a fault leaves behind is the device's state, not one context's. Called
+// under the table's lock.
 void EmulatedDriver::start(Context& context) {
-  context.execution = engine_.create_context(execution::FaultGroup{static_cast<std::uint64_t>(context.device) + 1});
+  contexts_.begin(context,
+                  engine_.create_context(execution::FaultGroup{static_cast<std::uint64_t>(context.device) + 1}));
 }
 
-void EmulatedDriver::end(Context& context) {
-  if (context.execution) (void)engine_.destroy_context(context.execution);
-  for (const int peer : context.peers) machine_.set_peer_enabled(context.device, peer, false);
-  context.peers.clear();
-  machine_.release_all_of(context.id);
+void EmulatedDriver::end(const Context& context, const std::optional<ContextLife>& life) {
+  if (!life) return;
+  (void)engine_.destroy_context(life->execution);
+  for (const int peer : life->peers) machine_.set_peer_enabled(context.device, peer, false);
+  modules_.take_all_if([&](const Module& module) { return module.context == life->id; });
+  forget_functions();
+  machine_.release_all_of(life->id);
 }
 
 Answer EmulatedDriver::executed(const execution::Answer& answer) {
@@ -37,25 +44,22 @@ Answer EmulatedDriver::executed(const execution::Answer& answer) {
   return {answer.code, Rule::execution, answer.rule};
 }
 
-Answer EmulatedDriver::current_context(Context** context) {
+Answer EmulatedDriver::current_context(ActiveContext* context) {
   Context* current = contexts_.current();
   if (current == nullptr)
     return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_current, "no context is current to this thread"};
-  if (!contexts_.locked([&] { return current->live; }))
-    return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
-  if (execution::Answer state = engine_.check_context(current->execution); !state.ok())
+  auto active = contexts_.active(*current);
+  if (!active) return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
+  if (execution::Answer state = engine_.check_context(active->execution); !state.ok())
     return {state.code, Rule::context_healthy, state.rule};
-  *context = current;
+  *context = *std::move(active);
   return {};
 }
 
 Answer EmulatedDriver::retain_primary(CUcontext* context, CUdevice device) {
   Context& primary = contexts_.primary(device);
   contexts_.locked([&] {
-    if (!primary.live) {
-      start(primary);
-      primary.live = true;
-    }
+    if (!primary.life) start(primary);
     ++primary.references;
   });
   *context = primary.handle();
@@ -74,15 +78,14 @@ CUresult EmulatedDriver::cuDevicePrimaryCtxRelease(CUdevice device) {
   return initialised([&]() -> Answer {
     if (Answer refused = check_device(device); !refused.ok()) return refused;
     Context& primary = contexts_.primary(device);
-    const auto [held, last] = contexts_.locked([&] {
-      const bool retained = primary.references > 0;
-      if (retained) --primary.references;
-      const bool ends = retained && primary.references == 0;
-      if (ends) primary.live = false;
-      return std::pair(retained, ends);
+    std::optional<ContextLife> ended;
+    const bool held = contexts_.locked([&] {
+      if (primary.references == 0) return false;
+      if (--primary.references == 0) ended = std::exchange(primary.life, std::nullopt);
+      return true;
     });
     if (!held) return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live, "the primary context is not retained"};
-    if (last) end(primary);
+    end(primary, ended);
     return {};
   });
 }
@@ -91,9 +94,12 @@ CUresult EmulatedDriver::cuDevicePrimaryCtxReset(CUdevice device) {
   return initialised([&]() -> Answer {
     if (Answer refused = check_device(device); !refused.ok()) return refused;
     Context& primary = contexts_.primary(device);
-    if (!contexts_.locked([&] { return primary.live; })) return {};
-    end(primary);
-    contexts_.locked([&] { start(primary); });
+    const auto ended = contexts_.locked([&] {
+      std::optional<ContextLife> life = primary.life;
+      if (life) start(primary);
+      return life;
+    });
+    end(primary, ended);
     return {};
   });
 }
@@ -105,7 +111,7 @@ CUresult EmulatedDriver::cuDevicePrimaryCtxGetState(CUdevice device, unsigned in
     Context& primary = contexts_.primary(device);
     contexts_.locked([&] {
       *flags = primary.flags;
-      *active = primary.live ? 1 : 0;
+      *active = primary.life ? 1 : 0;
     });
     return {};
   });
@@ -128,10 +134,18 @@ CUresult EmulatedDriver::cuCtxCreate(CUcontext* context, unsigned int flags, CUd
     if (!flags_known(flags))
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     if (Answer refused = check_device(device); !refused.ok()) return refused;
-    Context& created = contexts_.add(device, false);
-    created.flags = flags;
-    start(created);
-    contexts_.stack().push_back(&created);
+    Context& created = contexts_.add(device);
+    auto& stack = contexts_.stack();
+    stack.push_back(&created);
+    try {
+      contexts_.locked([&] {
+        created.flags = flags;
+        start(created);
+      });
+    } catch (...) {
+      stack.pop_back();
+      throw;
+    }
     *context = created.handle();
     return {};
   });
@@ -143,10 +157,11 @@ CUresult EmulatedDriver::cuCtxDestroy(CUcontext handle) {
     if (context == nullptr) return no_such_context(handle);
     if (context->primary)
       return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live, "a primary context is released, not destroyed"};
-    contexts_.locked([&] { context->live = false; });
+    const auto ended = contexts_.locked([&] { return std::exchange(context->life, std::nullopt); });
+    if (!ended) return no_such_context(handle);  // another thread was faster
     auto& stack = contexts_.stack();
     if (!stack.empty() && stack.back() == context) stack.pop_back();
-    end(*context);
+    end(*context, ended);
     return {};
   });
 }
@@ -191,7 +206,7 @@ CUresult EmulatedDriver::cuCtxGetCurrent(CUcontext* context) {
 }
 
 CUresult EmulatedDriver::cuCtxGetDevice(CUdevice* device) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     if (device == nullptr) return null_output("device");
     *device = context.device;
     return {};
@@ -199,7 +214,7 @@ CUresult EmulatedDriver::cuCtxGetDevice(CUdevice* device) {
 }
 
 CUresult EmulatedDriver::cuCtxGetFlags(unsigned int* flags) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     if (flags == nullptr) return null_output("flags");
     *flags = context.flags;
     return {};
@@ -207,32 +222,42 @@ CUresult EmulatedDriver::cuCtxGetFlags(unsigned int* flags) {
 }
 
 CUresult EmulatedDriver::cuCtxSynchronize() {
-  return with_context([&](Context& context) { return executed(engine_.synchronize_context(context.execution)); });
+  return with_context(
+      [&](const ActiveContext& context) { return executed(engine_.synchronize_context(context.execution)); });
 }
 
 CUresult EmulatedDriver::cuCtxEnablePeerAccess(CUcontext peer_handle, unsigned int flags) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
     Context* peer = contexts_.find(peer_handle);
     if (peer == nullptr || peer->device == context.device) return no_such_context(peer_handle);
     if (!machine_.configuration().can_access_peer(context.device, peer->device))
       return {CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, Rule::access_peer,
               fmt::format("device {} cannot reach device {}", context.device, peer->device)};
-    if (!contexts_.locked([&] { return context.peers.insert(peer->device).second; }))
-      return {CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, Rule::argument_valid, "it was enabled before"};
-    machine_.set_peer_enabled(context.device, peer->device, true);
-    return {};
+    // Together under the lock, so that the end of the context takes back all that was enabled.
+    return contexts_.locked([&]() -> Answer {
+      auto& life = context.context->life;
+      if (!life || life->id != context.id)
+        return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
+      if (!life->peers.insert(peer->device).second)
+        return {CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, Rule::argument_valid, "it was enabled before"};
+      machine_.set_peer_enabled(context.device, peer->device, true);
+      return {};
+    });
   });
 }
 
 CUresult EmulatedDriver::cuCtxDisablePeerAccess(CUcontext peer_handle) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     Context* peer = contexts_.find(peer_handle);
     if (peer == nullptr) return no_such_context(peer_handle);
-    if (!contexts_.locked([&] { return context.peers.erase(peer->device) > 0; }))
-      return {CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, Rule::argument_valid, "it is not enabled"};
-    machine_.set_peer_enabled(context.device, peer->device, false);
-    return {};
+    return contexts_.locked([&]() -> Answer {
+      auto& life = context.context->life;
+      if (!life || life->id != context.id || life->peers.erase(peer->device) == 0)
+        return {CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, Rule::argument_valid, "it is not enabled"};
+      machine_.set_peer_enabled(context.device, peer->device, false);
+      return {};
+    });
   });
 }
 

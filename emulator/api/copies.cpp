@@ -11,7 +11,9 @@ using execution::OperationKind;
 using execution::Outcome;
 using model::Accessor;
 
-CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+CUdeviceptr address_of(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer);
+}
 
 }  // namespace
 
@@ -19,33 +21,32 @@ bool EmulatedDriver::pageable(CUdeviceptr address) {
   return !machine_.is_device_address(address) && !machine_.find_host_range(address);
 }
 
-Answer EmulatedDriver::submit_copy(const StreamEntry& entry, Operand destination, Operand source, std::size_t bytes) {
-  Access to, from;
-  if (Answer refused = machine_.access(destination.address, bytes, destination.who, true, AddressKind::pageable, to);
-      !refused.ok())
-    return refused;
-  if (Answer refused = machine_.access(source.address, bytes, source.who, false, AddressKind::pageable, from);
-      !refused.ok())
-    return refused;
+Answer EmulatedDriver::check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to,
+                                  Access& from) {
+  Answer answer = machine_.access(destination.address, bytes, destination.who, true, destination.kind, to);
+  if (!answer.ok()) return answer;
+  return machine_.access(source.address, bytes, source.who, false, source.kind, from);
+}
+
+execution::Operation EmulatedDriver::copy_operation(const Operand& destination, const Operand& source,
+                                                    std::size_t bytes) {
   Operation operation;
   operation.kind = OperationKind::copy;
-  operation.description = fmt::format("copy of {} bytes from {:#x} to {:#x}", bytes, source.address, destination.address);
+  operation.description =
+      fmt::format("copy of {} bytes from {:#x} to {:#x}", bytes, source.address, destination.address);
   if (machine_.is_device_address(destination.address)) operation.touches.push_back({destination.address, bytes, true});
   if (machine_.is_device_address(source.address)) operation.touches.push_back({source.address, bytes, false});
   operation.run = [this, destination, source, bytes] {
-    Access target, origin;
-    Answer allowed = machine_.access(destination.address, bytes, destination.who, true, AddressKind::pageable, target);
-    if (allowed.ok())
-      allowed = machine_.access(source.address, bytes, source.who, false, AddressKind::pageable, origin);
-    if (!allowed.ok()) return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, allowed.detail);
-    memory::copy(target.pieces(), origin.pieces());
-    const bool kept =
-        machine_.still_valid(destination.address, bytes, destination.who, true, AddressKind::pageable, target) &&
-        machine_.still_valid(source.address, bytes, source.who, false, AddressKind::pageable, origin);
+    Access to, from;
+    if (Answer refused = check_copy(destination, source, bytes, to, from); !refused.ok())
+      return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, refused.detail);
+    memory::copy(to.pieces(), from.pieces());
+    const bool kept = machine_.still_valid(destination.address, bytes, destination.who, true, destination.kind, to) &&
+                      machine_.still_valid(source.address, bytes, source.who, false, source.kind, from);
     if (!kept) return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, "memory was unmapped while a copy used it");
     return Outcome::done();
   };
-  return executed(engine_.submit(entry.stream, std::move(operation)));
+  return operation;
 }
 
 // What touches memory of the process itself is finished when the call returns, unless that memory is page-locked.
@@ -60,38 +61,45 @@ Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source
     // A synchronous copy may not be captured, nor made while a capture forbids it: the engine's waiting form says so.
     if (Answer refused = executed(engine_.check_unsafe_call()); !refused.ok()) return refused;
   }
-  if (Answer refused = submit_copy(entry, destination, source, bytes); !refused.ok()) return refused;
-  if (wait == CopyWait::device_side) return {};
+  {
+    Access to, from;
+    if (Answer refused = check_copy(destination, source, bytes, to, from); !refused.ok()) return refused;
+  }
+  bool waits = wait == CopyWait::host_side;
   if (wait == CopyWait::if_pageable) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     (void)engine_.is_capturing(entry.stream, status);
-    if (status != CU_STREAM_CAPTURE_STATUS_NONE || !(pageable(destination.address) || pageable(source.address)))
-      return {};
+    waits = status == CU_STREAM_CAPTURE_STATUS_NONE && (pageable(destination.address) || pageable(source.address));
   }
-  return executed(engine_.synchronize_stream(entry.stream));
+  Operation operation = copy_operation(destination, source, bytes);
+  return executed(waits ? engine_.submit_and_wait(entry.stream, std::move(operation))
+                        : engine_.submit(entry.stream, std::move(operation)));
 }
 
 CUresult EmulatedDriver::copy_in_context(Operand destination, Operand source, std::size_t bytes, CUstream stream,
                                          CopyWait wait) noexcept {
-  return with_context([&](Context&) { return copy(stream, destination, source, bytes, wait); });
+  return with_context([&](const ActiveContext&) { return copy(stream, destination, source, bytes, wait); });
 }
 
 CUresult EmulatedDriver::cuMemcpy(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
   const bool between_devices = machine_.is_device_address(destination) && machine_.is_device_address(source);
-  return copy_in_context({destination}, {source}, bytes, nullptr,
+  return copy_in_context({destination, AddressKind::pageable}, {source, AddressKind::pageable}, bytes, nullptr,
                          between_devices ? CopyWait::device_side : CopyWait::host_side);
 }
 
 CUresult EmulatedDriver::cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
-  return copy_in_context({destination}, {source}, bytes, stream, CopyWait::if_pageable);
+  return copy_in_context({destination, AddressKind::pageable}, {source, AddressKind::pageable}, bytes, stream,
+                         CopyWait::if_pageable);
 }
 
 CUresult EmulatedDriver::cuMemcpyHtoD(CUdeviceptr destination, const void* source, size_t bytes) {
-  return copy_in_context({destination}, {address_of(source)}, bytes, nullptr, CopyWait::host_side);
+  return copy_in_context({destination}, {address_of(source), AddressKind::pageable}, bytes, nullptr,
+                         CopyWait::host_side);
 }
 
 CUresult EmulatedDriver::cuMemcpyDtoH(void* destination, CUdeviceptr source, size_t bytes) {
-  return copy_in_context({address_of(destination)}, {source}, bytes, nullptr, CopyWait::host_side);
+  return copy_in_context({address_of(destination), AddressKind::pageable}, {source}, bytes, nullptr,
+                         CopyWait::host_side);
 }
 
 CUresult EmulatedDriver::cuMemcpyDtoD(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
@@ -99,11 +107,13 @@ CUresult EmulatedDriver::cuMemcpyDtoD(CUdeviceptr destination, CUdeviceptr sourc
 }
 
 CUresult EmulatedDriver::cuMemcpyHtoDAsync(CUdeviceptr destination, const void* source, size_t bytes, CUstream stream) {
-  return copy_in_context({destination}, {address_of(source)}, bytes, stream, CopyWait::if_pageable);
+  return copy_in_context({destination}, {address_of(source), AddressKind::pageable}, bytes, stream,
+                         CopyWait::if_pageable);
 }
 
 CUresult EmulatedDriver::cuMemcpyDtoHAsync(void* destination, CUdeviceptr source, size_t bytes, CUstream stream) {
-  return copy_in_context({address_of(destination)}, {source}, bytes, stream, CopyWait::if_pageable);
+  return copy_in_context({address_of(destination), AddressKind::pageable}, {source}, bytes, stream,
+                         CopyWait::if_pageable);
 }
 
 CUresult EmulatedDriver::cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
@@ -117,13 +127,13 @@ CUresult EmulatedDriver::cuMemcpyPeer(CUdeviceptr destination, CUcontext destina
 
 CUresult EmulatedDriver::cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
                                            CUcontext source_context, size_t bytes, CUstream stream) {
-  return with_context([&](Context&) -> Answer {
+  return with_context([&](const ActiveContext&) -> Answer {
     const Context* to = contexts_.find(destination_context);
     const Context* from = contexts_.find(source_context);
     if (to == nullptr || from == nullptr)
       return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live, "dstContext and srcContext must be live contexts"};
-    return copy(stream, {destination, Accessor::device(to->device)}, {source, Accessor::device(from->device)}, bytes,
-                CopyWait::device_side);
+    return copy(stream, {destination, AddressKind::copy, Accessor::device(to->device)},
+                {source, AddressKind::copy, Accessor::device(from->device)}, bytes, CopyWait::device_side);
   });
 }
 
@@ -135,10 +145,13 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
             fmt::format("{:#x} is not a multiple of {}", destination, pattern_bytes)};
   if (count == 0) return {};
+  if (count > ~std::size_t{0} / pattern_bytes)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::access_needed,
+            fmt::format("{} values of {} bytes are more than there are addresses", count, pattern_bytes)};
   const std::uint64_t bytes = count * pattern_bytes;
   const auto who = Accessor::device(entry.context->device);
   Access allowed;
-  if (Answer refused = machine_.access(destination, bytes, who, true, AddressKind::device, allowed); !refused.ok())
+  if (Answer refused = machine_.access(destination, bytes, who, true, AddressKind::kernel, allowed); !refused.ok())
     return refused;
   Operation operation;
   operation.kind = OperationKind::memory_set;
@@ -146,10 +159,10 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
   operation.touches.push_back({destination, bytes, true});
   operation.run = [this, who, destination, bytes, pattern, pattern_bytes] {
     Access target;
-    if (Answer refused = machine_.access(destination, bytes, who, true, AddressKind::device, target); !refused.ok())
+    if (Answer refused = machine_.access(destination, bytes, who, true, AddressKind::kernel, target); !refused.ok())
       return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, refused.detail);
     memory::fill(target.pieces(), pattern, pattern_bytes);
-    if (!machine_.still_valid(destination, bytes, who, true, AddressKind::device, target))
+    if (!machine_.still_valid(destination, bytes, who, true, AddressKind::kernel, target))
       return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, "memory was unmapped while a memset used it");
     return Outcome::done();
   };
@@ -158,7 +171,7 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
 
 CUresult EmulatedDriver::fill_in_context(CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes,
                                          std::size_t count, CUstream stream) noexcept {
-  return with_context([&](Context&) { return fill(stream, destination, pattern, pattern_bytes, count); });
+  return with_context([&](const ActiveContext&) { return fill(stream, destination, pattern, pattern_bytes, count); });
 }
 
 CUresult EmulatedDriver::cuMemsetD8(CUdeviceptr destination, unsigned char value, size_t count) {
@@ -177,7 +190,8 @@ CUresult EmulatedDriver::cuMemsetD8Async(CUdeviceptr destination, unsigned char 
   return fill_in_context(destination, value, 1, count, stream);
 }
 
-CUresult EmulatedDriver::cuMemsetD16Async(CUdeviceptr destination, unsigned short value, size_t count, CUstream stream) {
+CUresult EmulatedDriver::cuMemsetD16Async(CUdeviceptr destination, unsigned short value, size_t count,
+                                          CUstream stream) {
   return fill_in_context(destination, value, 2, count, stream);
 }
 

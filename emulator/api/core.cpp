@@ -1,6 +1,8 @@
 // Initialisation, versions, names of results, and what the driver says of itself.
 #include <fmt/format.h>
 
+#include <exception>
+
 #include "emulator/api/answering.hpp"
 #include "emulator/emulated_driver.hpp"
 #include "emulator/kernels/builtin_kernels.hpp"
@@ -57,13 +59,17 @@ void EmulatedDriver::add_kernel(HostKernel kernel) {
 
 EmulatedDriver::~EmulatedDriver() = default;
 
-CUresult EmulatedDriver::conclude(const Answer& answer) noexcept {
+CUresult EmulatedDriver::conclude(CUresult code, Rule rule, const char* detail) noexcept {
   last_explanation.driver = this;
   last_explanation.text.clear();
-  if (answer.ok() || answer.code == CUDA_ERROR_NOT_READY) return answer.code;
-  const model::RuleText& rule = model::text(answer.rule);
-  last_explanation.text = fmt::format("{}: {} ({}). {}.", rule.id, rule.says, answer.detail, rule.way_out);
-  return answer.code;
+  if (code == CUDA_SUCCESS || code == CUDA_ERROR_NOT_READY) return code;
+  const model::RuleText& text = model::text(rule);
+  try {
+    last_explanation.text = fmt::format("{}: {} ({}). {}.", text.id, text.says, detail, text.way_out);
+  } catch (const std::exception&) {
+    last_explanation.text.clear();  // no memory left to explain with; the code says enough
+  }
+  return code;
 }
 
 std::string EmulatedDriver::explanation() const {

@@ -21,7 +21,9 @@ void copy_text(char* target, int length, const std::string& text) {
 }
 
 // Emulated devices sit on consecutive PCI device numbers, as in the recorded machine.
-int pci_device_id(int base, CUdevice device) { return base + device; }
+int pci_device_id(int base, CUdevice device) {
+  return base + device;
+}
 
 }  // namespace
 
@@ -99,7 +101,7 @@ CUresult EmulatedDriver::cuDeviceGetPCIBusId(char* bus_id, int length, CUdevice 
     if (bus_id == nullptr) return null_output("pciBusId");
     if (length <= 0) return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("len is {}", length)};
     if (Answer refused = check_device(device); !refused.ok()) return refused;
-    const int first = machine_.configuration().profile.attributes.at(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
+    const int first = machine_.configuration().profile.attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
     copy_text(bus_id, length, fmt::format("0000:00:{:02X}.0", pci_device_id(first, device)));
     return {};
   });
@@ -121,8 +123,7 @@ CUresult EmulatedDriver::cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribu
     if (value == nullptr) return null_output("value");
     if (Answer refused = check_device(source); !refused.ok()) return refused;
     if (Answer refused = check_device(destination); !refused.ok()) return refused;
-    if (source == destination)
-      return {CUDA_ERROR_INVALID_DEVICE, Rule::device_exists, "a device is not its own peer"};
+    if (source == destination) return {CUDA_ERROR_INVALID_DEVICE, Rule::device_exists, "a device is not its own peer"};
     const bool reachable = machine_.configuration().can_access_peer(source, destination);
     switch (static_cast<int>(attribute)) {
       case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,8 @@
 
 namespace cuvmm::emulator::api {
 
-// Entry points are implemented by subject in api/*.cpp. Each runs inside answer(), which turns the model's Answer into a
-// code and keeps the explanation for the thread, and turns exceptions into codes.
+// Entry points are implemented by subject in api/*.cpp. Each runs inside answer(), which turns the model's Answer into
+// a code and keeps the explanation for the thread, and turns exceptions into codes.
 class EmulatedDriver final : public driver::Interface {
  public:
   explicit EmulatedDriver(const Configuration& configuration);
@@ -29,12 +30,18 @@ class EmulatedDriver final : public driver::Interface {
 #include "driver/entry_points.def"
 
   [[nodiscard]] std::string description() const override;
-  [[nodiscard]] bool emulated() const noexcept override { return true; }
+  [[nodiscard]] bool emulated() const noexcept override {
+    return true;
+  }
   [[nodiscard]] std::string explanation() const override;
 
   // For tests and tools that know that they have an emulated driver before them.
-  [[nodiscard]] Machine& machine() noexcept { return machine_; }
-  [[nodiscard]] execution::Engine& engine() noexcept { return engine_; }
+  [[nodiscard]] Machine& machine() noexcept {
+    return machine_;
+  }
+  [[nodiscard]] execution::Engine& engine() noexcept {
+    return engine_;
+  }
 
  private:
   struct StreamEntry {
@@ -43,18 +50,19 @@ class EmulatedDriver final : public driver::Interface {
   };
 
   struct Module {
-    Context* context = nullptr;
+    std::uint64_t context = 0;  // ContextLife::id
     std::vector<std::string> kernel_names;
   };
 
   struct Function {
-    Context* context = nullptr;
+    std::weak_ptr<Module> module;
     const HostKernel* kernel = nullptr;
   };
 
   // One side of a copy: where it is, and on whose behalf it is touched. The host stands for the stream's own device.
   struct Operand {
     CUdeviceptr address = 0;
+    AddressKind kind = AddressKind::copy;
     model::Accessor who = model::Accessor::host();
   };
 
@@ -68,7 +76,7 @@ class EmulatedDriver final : public driver::Interface {
   // Runs `work() -> Answer` and answers its code.
   template <class Work>
   CUresult answer(Work&& work) noexcept;
-  CUresult conclude(const Answer& answer) noexcept;
+  CUresult conclude(CUresult code, Rule rule, const char* detail) noexcept;
 
   // The same after checking that the driver is initialised; with the current context, which must be healthy; with the
   // stream of that handle.
@@ -81,14 +89,16 @@ class EmulatedDriver final : public driver::Interface {
 
   [[nodiscard]] Answer check_initialised() const;
   [[nodiscard]] Answer check_device(CUdevice device) const;
-  [[nodiscard]] Answer check_unsafe_during_capture() { return executed(engine_.check_unsafe_call()); }
+  [[nodiscard]] Answer check_unsafe_during_capture() {
+    return executed(engine_.check_unsafe_call());
+  }
   [[nodiscard]] static Answer executed(const execution::Answer& answer);
 
   // Contexts.
-  Answer current_context(Context** context);
+  Answer current_context(ActiveContext* context);
   Answer retain_primary(CUcontext* context, CUdevice device);
   void start(Context& context);
-  void end(Context& context);
+  void end(const Context& context, const std::optional<ContextLife>& life);
 
   // Streams.
   Answer find_stream(CUstream handle, StreamEntry* found);
@@ -103,7 +113,8 @@ class EmulatedDriver final : public driver::Interface {
 
   // Copies.
   [[nodiscard]] bool pageable(CUdeviceptr address);
-  Answer submit_copy(const StreamEntry& entry, Operand destination, Operand source, std::size_t bytes);
+  Answer check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to, Access& from);
+  execution::Operation copy_operation(const Operand& destination, const Operand& source, std::size_t bytes);
   Answer copy(CUstream stream, Operand destination, Operand source, std::size_t bytes, CopyWait wait);
   CUresult copy_in_context(Operand destination, Operand source, std::size_t bytes, CUstream stream,
                            CopyWait wait) noexcept;
@@ -114,10 +125,12 @@ class EmulatedDriver final : public driver::Interface {
 
   // Kernels.
   void add_kernel(HostKernel kernel);
-  Answer launch(const StreamEntry& entry, const HostKernel& kernel, const KernelShape& shape, KernelArguments arguments);
+  void forget_functions();
+  Answer launch(const StreamEntry& entry, const HostKernel& kernel, const KernelShape& shape,
+                KernelArguments arguments);
   execution::Outcome run_kernel(const HostKernel& kernel, const KernelShape& shape,
                                 const std::vector<KernelView>& views, const KernelArguments& arguments,
-                                model::Accessor who);
+                                std::uint64_t tries, model::Accessor who);
 
   // Pointers.
   Answer pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer);

@@ -6,9 +6,10 @@
 namespace cuvmm::emulator::api {
 
 CUresult EmulatedDriver::cuEventCreate(CUevent* event, unsigned int flags) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-    const bool untimed_between_processes = (flags & CU_EVENT_INTERPROCESS) == 0 || (flags & CU_EVENT_DISABLE_TIMING) != 0;
+    const bool untimed_between_processes =
+        (flags & CU_EVENT_INTERPROCESS) == 0 || (flags & CU_EVENT_DISABLE_TIMING) != 0;
     if (event == nullptr || (flags & ~known) != 0 || !untimed_between_processes)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
               fmt::format("phEvent must not be null, flags must be known (are {:#x}), and INTERPROCESS goes with "

@@ -38,6 +38,13 @@ class HandleTable {
     return object;
   }
 
+  // Takes away the handles of all objects for which `condition(object)` holds.
+  template <class Condition>
+  void take_all_if(Condition&& condition) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(objects_, [&](const auto& entry) { return condition(*entry.second); });
+  }
+
   [[nodiscard]] std::size_t size() const {
     const std::lock_guard lock(mutex_);
     return objects_.size();

@@ -25,9 +25,10 @@ KernelArguments copy_arguments(const HostKernel& kernel, void** parameters) {
   return {std::move(offsets), std::move(bytes)};
 }
 
-Answer check_shape(const KernelShape& shape, const std::map<int, int>& attributes) {
-  const auto limit = [&](CUdevice_attribute attribute) { return static_cast<unsigned>(attributes.at(attribute)); };
-  const unsigned block_limits[] = {limit(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X), limit(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+Answer check_shape(const KernelShape& shape, const Profile& profile) {
+  const auto limit = [&](CUdevice_attribute attribute) { return static_cast<unsigned>(profile.attribute(attribute)); };
+  const unsigned block_limits[] = {limit(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
+                                   limit(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
                                    limit(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)};
   const unsigned grid_limits[] = {limit(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X), limit(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
                                   limit(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)};
@@ -51,28 +52,35 @@ Answer check_shape(const KernelShape& shape, const std::map<int, int>& attribute
 }  // namespace
 
 CUresult EmulatedDriver::cuModuleLoadData(CUmodule* module, const void* image) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     if (module == nullptr || image == nullptr)
       return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "module and image must not be null"};
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
     auto names = kernel_names_in(image);
     if (!names)
-      return {CUDA_ERROR_INVALID_IMAGE, Rule::kernel_known, "the image is neither PTX text nor a fatbin that holds some"};
-    *module = modules_.add(std::make_shared<Module>(Module{&context, std::move(*names)}));
+      return {CUDA_ERROR_INVALID_IMAGE, Rule::kernel_known,
+              "the image is neither PTX text nor a fatbin that holds some"};
+    *module = modules_.add(std::make_shared<Module>(Module{context.id, std::move(*names)}));
     return {};
   });
 }
 
 CUresult EmulatedDriver::cuModuleUnload(CUmodule module) {
-  return with_context([&](Context&) -> Answer {
+  return with_context([&](const ActiveContext&) -> Answer {
     if (modules_.take(module) == nullptr)
       return {CUDA_ERROR_INVALID_HANDLE, Rule::argument_valid, fmt::format("{} is no module", fmt::ptr(module))};
+    forget_functions();
     return {};
   });
 }
 
+// Functions go with their modules.
+void EmulatedDriver::forget_functions() {
+  functions_.take_all_if([](const Function& function) { return function.module.expired(); });
+}
+
 CUresult EmulatedDriver::cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-  return with_context([&](Context&) -> Answer {
+  return with_context([&](const ActiveContext&) -> Answer {
     if (function == nullptr || name == nullptr || *name == '\0')
       return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "hfunc must not be null, name not empty"};
     const auto found = modules_.find(module);
@@ -83,7 +91,7 @@ CUresult EmulatedDriver::cuModuleGetFunction(CUfunction* function, CUmodule modu
     auto kernel = kernels_.find(name);
     if (kernel == kernels_.end())
       return {CUDA_ERROR_NOT_SUPPORTED, Rule::kernel_known, fmt::format("no host kernel is named {}", name)};
-    *function = functions_.add(std::make_shared<Function>(Function{found->context, &kernel->second}));
+    *function = functions_.add(std::make_shared<Function>(Function{found, &kernel->second}));
     return {};
   });
 }
@@ -92,16 +100,18 @@ CUresult EmulatedDriver::cuLaunchKernel(CUfunction function, unsigned int grid_d
                                         unsigned int grid_dim_z, unsigned int block_dim_x, unsigned int block_dim_y,
                                         unsigned int block_dim_z, unsigned int shared_mem_bytes, CUstream stream,
                                         void** kernel_params, void** extra) {
-  return with_context([&](Context&) -> Answer {
+  return with_context([&](const ActiveContext&) -> Answer {
     const auto found = functions_.find(function);
     if (found == nullptr)
       return {CUDA_ERROR_INVALID_HANDLE, Rule::argument_valid, fmt::format("{} is no function", fmt::ptr(function))};
-    const KernelShape shape{{grid_dim_x, grid_dim_y, grid_dim_z}, {block_dim_x, block_dim_y, block_dim_z}, shared_mem_bytes};
-    if (Answer refused = check_shape(shape, machine_.configuration().profile.attributes); !refused.ok()) return refused;
+    const KernelShape shape{
+        {grid_dim_x, grid_dim_y, grid_dim_z}, {block_dim_x, block_dim_y, block_dim_z}, shared_mem_bytes};
+    if (Answer refused = check_shape(shape, machine_.configuration().profile); !refused.ok()) return refused;
     if (extra != nullptr)
       return {CUDA_ERROR_NOT_SUPPORTED, Rule::kernel_known, "arguments are taken through kernelParams alone"};
-    if (kernel_params == nullptr && !found->kernel->argument_bytes.empty())
-      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "kernelParams must not be null"};
+    for (std::size_t index = 0; index < found->kernel->argument_bytes.size(); ++index)
+      if (kernel_params == nullptr || kernel_params[index] == nullptr)
+        return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("kernelParams lacks argument {}", index)};
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
     return launch(entry, *found->kernel, shape, copy_arguments(*found->kernel, kernel_params));
@@ -115,33 +125,37 @@ Answer EmulatedDriver::launch(const StreamEntry& entry, const HostKernel& kernel
   operation.kind = OperationKind::kernel;
   operation.description = fmt::format("kernel {}", kernel.name);
   for (const KernelView& view : views) operation.touches.push_back({view.address, view.bytes, view.write});
-  operation.run = [this, &kernel, shape, views, arguments = std::move(arguments),
-                   who = model::Accessor::device(entry.context->device)] {
-    return run_kernel(kernel, shape, views, arguments, who);
+  operation.run = [this, &kernel, shape, views, arguments = std::move(arguments), tries = std::uint64_t{0},
+                   who = model::Accessor::device(entry.context->device)]() mutable {
+    return run_kernel(kernel, shape, views, arguments, tries++, who);
   };
   return executed(engine_.submit(entry.stream, std::move(operation)));
 }
 
 Outcome EmulatedDriver::run_kernel(const HostKernel& kernel, const KernelShape& shape,
                                    const std::vector<KernelView>& views, const KernelArguments& arguments,
-                                   model::Accessor who) {
+                                   std::uint64_t tries, model::Accessor who) {
   std::vector<Access> accesses(views.size());
   std::vector<memory::Window> windows;
   std::vector<std::byte*> places;
   for (std::size_t index = 0; index < views.size(); ++index) {
     const KernelView& view = views[index];
-    if (view.bytes > 0)
+    if (view.bytes > 0) {
+      if (view.address % view.alignment != 0)
+        return Outcome::fault(CUDA_ERROR_MISALIGNED_ADDRESS, fmt::format("kernel {}: {:#x} is not a multiple of {}",
+                                                                         kernel.name, view.address, view.alignment));
       if (Answer refused =
-              machine_.access(view.address, view.bytes, who, view.write, AddressKind::device, accesses[index]);
+              machine_.access(view.address, view.bytes, who, view.write, AddressKind::kernel, accesses[index]);
           !refused.ok())
         return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, fmt::format("kernel {}: {}", kernel.name, refused.detail));
+    }
     windows.emplace_back(accesses[index].pieces(), view.write);
     places.push_back(windows.back().data());
   }
-  const KernelProgress progress = kernel.run({arguments, shape, places});
+  const KernelProgress progress = kernel.run({arguments, shape, places, tries});
   for (std::size_t index = 0; index < views.size(); ++index)
     if (views[index].bytes > 0 && !machine_.still_valid(views[index].address, views[index].bytes, who,
-                                                        views[index].write, AddressKind::device, accesses[index]))
+                                                        views[index].write, AddressKind::kernel, accesses[index]))
       return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS,
                             fmt::format("kernel {}: memory was unmapped while it ran", kernel.name));
   return progress == KernelProgress::done ? Outcome::done() : Outcome::again();

@@ -4,7 +4,10 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <system_error>
 #include <utility>
 
 namespace cuvmm::emulator::api {
@@ -22,11 +25,16 @@ Machine::Machine(const Configuration& configuration)
   arenas_.resize(static_cast<std::size_t>(configuration.devices) + 1);
 }
 
+Machine::~Machine() {
+  for (const auto& [address, range] : host_ranges_)
+    if (range.allocated) std::free(reinterpret_cast<void*>(address));
+}
+
 void Machine::warn(Rule rule, const std::string& detail) {
   if (!warned_.insert(rule).second) return;
   const model::RuleText& text = model::text(rule);
-  const std::string line = fmt::format("cuvmm emulated driver: warning {}: {} ({}). {}.", text.id, text.says, detail,
-                                       text.way_out);
+  const std::string line =
+      fmt::format("cuvmm emulated driver: warning {}: {} ({}). {}.", text.id, text.says, detail, text.way_out);
   if (configuration_.on_warning)
     configuration_.on_warning(line);
   else
@@ -35,9 +43,12 @@ void Machine::warn(Rule rule, const std::string& detail) {
 
 memory::Arena& Machine::arena(const model::Place& place) {
   auto& arena = arenas_[place.is_host() ? arenas_.size() - 1 : static_cast<std::size_t>(place.device)];
-  if (!arena)
-    arena = std::make_unique<memory::Arena>(
-        (place.is_host() ? std::string("cuvmm-host") : fmt::format("cuvmm-device-{}", place.device)).c_str());
+  if (arena == nullptr && place.is_host()) {
+    // Apart from each other, for the sake of host views.
+    arena = std::make_unique<memory::Arena>("cuvmm-host", configuration_.profile.granularity);
+  } else if (arena == nullptr) {
+    arena = std::make_unique<memory::Arena>(fmt::format("cuvmm-device-{}", place.device).c_str());
+  }
   return *arena;
 }
 
@@ -45,12 +56,16 @@ memory::Arena& Machine::arena(const model::Place& place) {
 std::uint64_t Machine::bytes_of(const model::Allocation& allocation) {
   auto known = offsets_.find(allocation.id);
   if (known != offsets_.end()) return known->second;
-  const std::uint64_t offset = arena(allocation.place).take(allocation.bytes);
-  offsets_.emplace(allocation.id, offset);
-  return offset;
+  const auto entry = offsets_.emplace(allocation.id, 0).first;
+  try {
+    return entry->second = arena(allocation.place).take(allocation.bytes);
+  } catch (...) {
+    offsets_.erase(entry);
+    throw;
+  }
 }
 
-void Machine::bytes_die(const model::Allocation& allocation) {
+void Machine::bytes_die(const model::Allocation& allocation) noexcept {
   auto known = offsets_.find(allocation.id);
   exported_.erase(allocation.id);
   if (known == offsets_.end()) return;
@@ -62,14 +77,22 @@ memory::Piece Machine::piece(const model::Segment& segment) {
   return {&arena(segment.allocation->place), bytes_of(*segment.allocation) + segment.offset, nullptr, segment.bytes};
 }
 
-Answer Machine::host_rights_change(const model::Mapping& mapping, CUmemAccess_flags now) {
+Answer Machine::host_rights_change(const model::Mapping& mapping, CUmemAccess_flags now) noexcept try {
+  if (now == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+    host_views_.remove(mapping.address);
+    return {};
+  }
   if (host_views_.set(mapping.address, piece({mapping.handle->allocation, 0, mapping.bytes}), now)) return {};
-  return {CUDA_ERROR_OPERATING_SYSTEM, Rule::operating_system,
-          fmt::format("mapping {} bytes at {:#x} for the host: {}", mapping.bytes, mapping.address,
-                      std::strerror(errno))};
+  return {
+      CUDA_ERROR_OPERATING_SYSTEM, Rule::operating_system,
+      fmt::format("mapping {} bytes at {:#x} for the host: {}", mapping.bytes, mapping.address, std::strerror(errno))};
+} catch (const std::system_error& error) {
+  return {CUDA_ERROR_OPERATING_SYSTEM, Rule::operating_system, error.code().message()};
+} catch (const std::exception&) {
+  return {CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity, {}};
 }
 
-void Machine::mapping_goes(const model::Mapping& mapping) {
+void Machine::mapping_goes(const model::Mapping& mapping) noexcept {
   if (mapping.handle->allocation->place.is_host()) host_views_.remove(mapping.address);
 }
 
@@ -81,12 +104,15 @@ Answer Machine::access(CUdeviceptr address, std::uint64_t bytes, model::Accessor
 
 Answer Machine::find(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
                      Access& found) {
+  if (address + bytes < address)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::access_needed,
+            fmt::format("{:#x} + {} is beyond all addresses", address, bytes)};
   if (!addresses_.contains(address)) return find_host(address, bytes, kind, found);
   std::vector<model::Segment> segments;
   const model::HeapAllocation* allocation = heap_.find(address);
   if (allocation != nullptr) {
     // Copies reach every device's memory; kernels need peer access.
-    const bool reachable = kind == AddressKind::pageable || who.is_host() || allocation->device == who.ordinal() ||
+    const bool reachable = kind != AddressKind::kernel || who.is_host() || allocation->device == who.ordinal() ||
                            peers_enabled_.contains({who.ordinal(), allocation->device});
     if (!reachable)
       return {CUDA_ERROR_INVALID_VALUE, Rule::access_peer,
@@ -97,7 +123,10 @@ Answer Machine::find(CUdeviceptr address, std::uint64_t bytes, model::Accessor w
   }
   std::vector<memory::Piece> pieces;
   pieces.reserve(segments.size());
-  for (const model::Segment& segment : segments) pieces.push_back(piece(segment));
+  for (const model::Segment& segment : segments) {
+    pieces.push_back(piece(segment));
+    pieces.back().arena->prepare(pieces.back().offset, pieces.back().bytes);  // what can fail fails here
+  }
   found.pinned_.reserve(segments.size());
   found.machine_ = this;
   found.pieces_ = std::move(pieces);
@@ -109,7 +138,7 @@ Answer Machine::find(CUdeviceptr address, std::uint64_t bytes, model::Accessor w
 }
 
 Answer Machine::find_host(CUdeviceptr address, std::uint64_t bytes, AddressKind kind, Access& found) {
-  if (kind == AddressKind::device) {
+  if (kind != AddressKind::pageable) {
     const HostRange* range = host_range(address);
     if (range == nullptr || bytes > range->bytes - (address - range->address))
       return {CUDA_ERROR_INVALID_VALUE, Rule::access_needed,
@@ -131,11 +160,11 @@ void Machine::set_peer_enabled(int device, int peer, bool enabled) {
   const std::lock_guard lock(mutex_);
   if (enabled)
     peers_enabled_.insert({device, peer});
-  else
-    peers_enabled_.erase({device, peer});
+  else if (auto enabled_once = peers_enabled_.find({device, peer}); enabled_once != peers_enabled_.end())
+    peers_enabled_.erase(enabled_once);
 }
 
-void Machine::unpin(const std::vector<model::Allocation*>& pinned) {
+void Machine::unpin(const std::vector<model::Allocation*>& pinned) noexcept {
   const std::lock_guard lock(mutex_);
   for (model::Allocation* allocation : pinned) store_.drop_reference(*allocation);
 }
@@ -183,8 +212,12 @@ void Machine::release_all_of(std::uint64_t owner) {
 Machine::LiveObjects Machine::live_objects() {
   const std::lock_guard lock(mutex_);
   collect_closed_exports_locked();
-  return {virtual_memory_.live_handles(),  virtual_memory_.live_mappings(), virtual_memory_.live_reservations(),
-          store_.live_allocations(),       heap_.live_allocations(),        exports_.size(),
+  return {virtual_memory_.live_handles(),
+          virtual_memory_.live_mappings(),
+          virtual_memory_.live_reservations(),
+          store_.live_allocations(),
+          heap_.live_allocations(),
+          exports_.size(),
           host_ranges_.size()};
 }
 

@@ -63,9 +63,9 @@ struct PointerFacts {
   enum class Kind { heap, device_mapping, host_mapping, host };
   Kind kind = Kind::heap;
   int device = 0;
-  std::uint64_t context = 0;  // of the memory that belongs to one
-  AddressRange range;         // the reservation, or the allocation
-  AddressRange mapping;       // the mapping, or the allocation
+  std::uint64_t context = 0;                                 // of the memory that belongs to one
+  AddressRange range;                                        // the reservation, or the allocation
+  AddressRange mapping;                                      // the mapping, or the allocation
   CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;  // of memory that is not VMM's
   model::Rights rights;                                      // of VMM's
   int handle_types = 0;
@@ -75,7 +75,8 @@ struct PointerFacts {
 
 // How strictly a copy's or a kernel's addresses are taken.
 enum class AddressKind {
-  device,    // device addresses and page-locked host memory
+  kernel,    // device addresses and page-locked host memory; cuMemAlloc memory of another device with peer access alone
+  copy,      // the same, but every device's cuMemAlloc memory
   pageable,  // any memory of the process as well
 };
 
@@ -83,6 +84,7 @@ enum class AddressKind {
 class Machine final : private model::HostViewListener {
  public:
   explicit Machine(const Configuration& configuration);
+  ~Machine() override;
 
   [[nodiscard]] const Configuration& configuration() const noexcept { return configuration_; }
 
@@ -101,7 +103,8 @@ class Machine final : private model::HostViewListener {
   [[nodiscard]] bool still_valid(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write,
                                  AddressKind kind, const Access& access);
 
-  // Direct access of `device` to cuMemAlloc memory of `peer`, as kernels have it after cuCtxEnablePeerAccess.
+  // Direct access of `device` to cuMemAlloc memory of `peer`, as kernels have it after cuCtxEnablePeerAccess. It is
+  // there until it was disabled as often as it was enabled.
   void set_peer_enabled(int device, int peer, bool enabled);
 
   Answer allocate(CUdeviceptr* address, std::uint64_t bytes, int device, std::uint64_t owner);
@@ -146,11 +149,11 @@ class Machine final : private model::HostViewListener {
  private:
   friend class Access;
 
-  Answer host_rights_change(const model::Mapping& mapping, CUmemAccess_flags now) override;
-  void mapping_goes(const model::Mapping& mapping) override;
+  Answer host_rights_change(const model::Mapping& mapping, CUmemAccess_flags now) noexcept override;
+  void mapping_goes(const model::Mapping& mapping) noexcept override;
 
   void warn(Rule rule, const std::string& detail);
-  void bytes_die(const model::Allocation& allocation);
+  void bytes_die(const model::Allocation& allocation) noexcept;
   [[nodiscard]] memory::Arena& arena(const model::Place& place);
   [[nodiscard]] std::uint64_t bytes_of(const model::Allocation& allocation);
   [[nodiscard]] memory::Piece piece(const model::Segment& segment);
@@ -160,7 +163,7 @@ class Machine final : private model::HostViewListener {
   Answer find_host(CUdeviceptr address, std::uint64_t bytes, AddressKind kind, Access& found);
   [[nodiscard]] const HostRange* host_range(std::uintptr_t address) const;
   [[nodiscard]] Answer check_host_registration(std::uintptr_t address, std::uint64_t bytes, unsigned flags) const;
-  void unpin(const std::vector<model::Allocation*>& pinned);
+  void unpin(const std::vector<model::Allocation*>& pinned) noexcept;
 
   const Configuration configuration_;
   std::mutex mutex_;
@@ -171,10 +174,10 @@ class Machine final : private model::HostViewListener {
   memory::ExportRegistry exports_;
   model::DeviceHeap heap_;
   model::VirtualMemory virtual_memory_;
-  std::map<std::uint64_t, std::uint64_t> offsets_;           // allocation -> offset in its arena, once it has bytes
-  std::map<std::uint64_t, model::Allocation*> exported_;     // allocations that exports keep, by identity
+  std::map<std::uint64_t, std::uint64_t> offsets_;        // allocation -> offset in its arena, once it has bytes
+  std::map<std::uint64_t, model::Allocation*> exported_;  // allocations that exports keep, by identity
   std::map<std::uintptr_t, HostRange> host_ranges_;
-  std::set<std::pair<int, int>> peers_enabled_;
+  std::multiset<std::pair<int, int>> peers_enabled_;
   std::set<Rule> warned_;
 };
 

@@ -34,8 +34,8 @@ Answer Machine::allocate_host(void** pointer, std::uint64_t bytes, unsigned flag
             fmt::format("pp must not be null, bytesize not 0 (is {}), flags known (are {:#x})", bytes, flags)};
   const std::lock_guard lock(mutex_);
   const std::uint64_t whole = (bytes + page_bytes - 1) / page_bytes * page_bytes;
-  void* memory = whole < bytes || whole > configuration_.profile.host_memory ? nullptr
-                                                                            : std::aligned_alloc(page_bytes, whole);
+  void* memory =
+      whole < bytes || whole > configuration_.profile.host_memory ? nullptr : std::aligned_alloc(page_bytes, whole);
   if (memory == nullptr)
     return {CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity, fmt::format("{} bytes of host memory", bytes)};
   const auto address = reinterpret_cast<std::uintptr_t>(memory);

@@ -29,8 +29,7 @@ void Machine::collect_closed_exports_locked() {
 
 Answer Machine::export_handle(void* shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
                               unsigned long long flags) {
-  if (shareable == nullptr)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "shareableHandle must not be null"};
+  if (shareable == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "shareableHandle must not be null"};
   const std::lock_guard lock(mutex_);
   collect_closed_exports_locked();
   model::Allocation* allocation = nullptr;
@@ -98,13 +97,18 @@ Answer Machine::dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, 
             fmt::format("{:#x} + {} is not whole host pages", address, bytes)};
   const std::lock_guard lock(mutex_);
   collect_closed_exports_locked();
-  if (configuration_.profile.attributes.at(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) == 0)
+  if (configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) == 0)
     return {CUDA_ERROR_NOT_SUPPORTED, Rule::dma_buf_range, "this machine has no dma-bufs"};
-  const model::Mapping* mapping = virtual_memory_.find_mapping(address);
-  if (mapping == nullptr || bytes > mapping->end() - address)
+  model::Allocation* allocation = nullptr;
+  std::vector<model::Segment> segments;
+  if (const model::Mapping* mapping = virtual_memory_.find_mapping(address)) {
+    if (bytes <= mapping->end() - address) allocation = mapping->handle->allocation;
+  } else if (heap_.resolve(address, bytes, segments).ok()) {
+    allocation = segments.front().allocation;
+  }
+  if (allocation == nullptr)
     return {CUDA_ERROR_INVALID_VALUE, Rule::dma_buf_range,
-            fmt::format("{:#x} + {} does not lie in one mapping", address, bytes)};
-  model::Allocation* allocation = mapping->handle->allocation;
+            fmt::format("{:#x} + {} does not lie in one mapping or allocation", address, bytes)};
   const auto descriptor = exports_.add(allocation->id, memory::ExportRegistry::Use::hold_only);
   if (!descriptor) return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit, std::strerror(errno)};
   exported_[allocation->id] = allocation;

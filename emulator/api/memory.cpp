@@ -6,21 +6,21 @@
 namespace cuvmm::emulator::api {
 
 CUresult EmulatedDriver::cuMemGetInfo(size_t* free, size_t* total) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     machine_.memory_info(context.device, free, total);
     return {};
   });
 }
 
 CUresult EmulatedDriver::cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
     return machine_.allocate(pointer, bytes, context.device, context.id);
   });
 }
 
 CUresult EmulatedDriver::cuMemFree(CUdeviceptr pointer) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     if (pointer == 0) return {};
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
     // cuMemFree waits for the device's work, which is why code that frees under a running kernel gets away with it.
@@ -31,10 +31,11 @@ CUresult EmulatedDriver::cuMemFree(CUdeviceptr pointer) {
 }
 
 CUresult EmulatedDriver::cuMemGetAddressRange(CUdeviceptr* base, size_t* size, CUdeviceptr pointer) {
-  return with_context([&](Context&) -> Answer {
+  return with_context([&](const ActiveContext&) -> Answer {
     const auto found = machine_.address_range(pointer);
     if (!found)
-      return {CUDA_ERROR_NOT_FOUND, Rule::argument_valid, fmt::format("nothing is allocated or mapped at {:#x}", pointer)};
+      return {CUDA_ERROR_NOT_FOUND, Rule::argument_valid,
+              fmt::format("nothing is allocated or mapped at {:#x}", pointer)};
     if (base != nullptr) *base = found->address;
     if (size != nullptr) *size = found->bytes;
     return {};
@@ -42,33 +43,39 @@ CUresult EmulatedDriver::cuMemGetAddressRange(CUdeviceptr* base, size_t* size, C
 }
 
 CUresult EmulatedDriver::cuMemHostAlloc(void** pointer, size_t bytes, unsigned int flags) {
-  return with_context([&](Context& context) { return machine_.allocate_host(pointer, bytes, flags, context.id); });
+  return with_context([&](const ActiveContext& context) -> Answer {
+    if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
+    return machine_.allocate_host(pointer, bytes, flags, context.id);
+  });
 }
 
 CUresult EmulatedDriver::cuMemAllocHost(void** pointer, size_t bytes) {
-  return with_context([&](Context& context) { return machine_.allocate_host(pointer, bytes, 0, context.id); });
+  return cuMemHostAlloc(pointer, bytes, 0);
 }
 
 CUresult EmulatedDriver::cuMemFreeHost(void* pointer) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer finished = executed(engine_.synchronize_context(context.execution)); !finished.ok()) return finished;
     return machine_.free_host(pointer);
   });
 }
 
 CUresult EmulatedDriver::cuMemHostRegister(void* pointer, size_t bytes, unsigned int flags) {
-  return with_context([&](Context& context) { return machine_.register_host(pointer, bytes, flags, context.id); });
+  return with_context([&](const ActiveContext& context) -> Answer {
+    if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
+    return machine_.register_host(pointer, bytes, flags, context.id);
+  });
 }
 
 CUresult EmulatedDriver::cuMemHostUnregister(void* pointer) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer finished = executed(engine_.synchronize_context(context.execution)); !finished.ok()) return finished;
     return machine_.unregister_host(pointer);
   });
 }
 
 CUresult EmulatedDriver::cuMemHostGetDevicePointer(CUdeviceptr* device_pointer, void* pointer, unsigned int flags) {
-  return with_context([&](Context&) -> Answer {
+  return with_context([&](const ActiveContext&) -> Answer {
     if (device_pointer == nullptr || flags != 0)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
               fmt::format("pdptr must not be null, flags must be 0 (are {:#x})", flags)};
@@ -81,10 +88,11 @@ CUresult EmulatedDriver::cuMemHostGetDevicePointer(CUdeviceptr* device_pointer, 
 }
 
 CUresult EmulatedDriver::cuMemHostGetFlags(unsigned int* flags, void* pointer) {
-  return with_context([&](Context&) -> Answer {
+  return with_context([&](const ActiveContext&) -> Answer {
     if (flags == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pFlags must not be null"};
     const auto range = machine_.find_host_range(reinterpret_cast<std::uintptr_t>(pointer));
-    if (!range) return {CUDA_ERROR_INVALID_VALUE, Rule::host_registration, fmt::format("{} is not page-locked", pointer)};
+    if (!range)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::host_registration, fmt::format("{} is not page-locked", pointer)};
     // With unified addresses all page-locked memory is portable and mapped for devices.
     *flags = range->flags | CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
     return {};

@@ -14,7 +14,9 @@ CUresult EmulatedDriver::cuMulticastCreate(CUmemGenericAllocationHandle*, const 
   return initialised(unsupported);
 }
 
-CUresult EmulatedDriver::cuMulticastAddDevice(CUmemGenericAllocationHandle, CUdevice) { return initialised(unsupported); }
+CUresult EmulatedDriver::cuMulticastAddDevice(CUmemGenericAllocationHandle, CUdevice) {
+  return initialised(unsupported);
+}
 
 CUresult EmulatedDriver::cuMulticastBindMem(CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle, size_t,
                                             size_t, unsigned long long) {
@@ -30,7 +32,8 @@ CUresult EmulatedDriver::cuMulticastUnbind(CUmemGenericAllocationHandle, CUdevic
   return initialised(unsupported);
 }
 
-CUresult EmulatedDriver::cuMulticastGetGranularity(size_t*, const CUmulticastObjectProp*, CUmulticastGranularity_flags) {
+CUresult EmulatedDriver::cuMulticastGetGranularity(size_t*, const CUmulticastObjectProp*,
+                                                   CUmulticastGranularity_flags) {
   return initialised(unsupported);
 }
 

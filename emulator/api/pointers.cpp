@@ -69,9 +69,9 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
   const bool on_host = facts->kind == PointerFacts::Kind::host || facts->kind == PointerFacts::Kind::host_mapping;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: {
-      Context* owner = contexts_.find_by_id(facts->context);
-      if (owner == nullptr) return vmm ? give(data, CUcontext{nullptr}) : unknown_attribute(attribute);
-      return give(data, owner->handle());
+      const CUcontext owner = contexts_.find_by_id(facts->context);
+      if (owner == nullptr && !vmm) return unknown_attribute(attribute);
+      return give(data, owner);
     }
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return give(data, static_cast<unsigned>(on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));
@@ -101,7 +101,8 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
       const Context* current = contexts_.current();
       const int device = current == nullptr ? facts->device : current->device;
-      return give(data, static_cast<unsigned>(vmm ? facts->rights.get(model::Accessor::device(device)) : facts->access));
+      return give(data,
+                  static_cast<unsigned>(vmm ? facts->rights.get(model::Accessor::device(device)) : facts->access));
     }
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return give(data, static_cast<void*>(nullptr));
@@ -117,12 +118,12 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
 }
 
 CUresult EmulatedDriver::cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
-  return with_context([&](Context&) { return pointer_attribute(data, attribute, pointer); });
+  return with_context([&](const ActiveContext&) { return pointer_attribute(data, attribute, pointer); });
 }
 
 CUresult EmulatedDriver::cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes, void** data,
                                                 CUdeviceptr pointer) {
-  return with_context([&](Context&) -> Answer {
+  return with_context([&](const ActiveContext&) -> Answer {
     if (attributes == nullptr || data == nullptr || count == 0)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "attributes and data must not be null, count not 0"};
     // Unlike the single query, this one answers zeros for a pointer of which nothing is known.

@@ -21,25 +21,28 @@ CUresult EmulatedDriver::cuMemGetHandleForAddressRange(void* handle, CUdeviceptr
 }
 
 CUresult EmulatedDriver::cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
-  return with_context([&](Context&) -> Answer {
+  return with_context([&](const ActiveContext&) -> Answer {
     if (handle == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pHandle must not be null"};
     if (!machine_.find_heap_allocation(pointer))
       return {CUDA_ERROR_INVALID_VALUE, Rule::ipc_not_for_vmm,
               fmt::format("{:#x} was not allocated by cuMemAlloc", pointer)};
-    return {CUDA_ERROR_NOT_SUPPORTED, Rule::ipc_emulated, "the emulated driver shares memory by exported handles alone"};
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::ipc_emulated,
+            "the emulated driver shares memory by exported handles alone"};
   });
 }
 
 CUresult EmulatedDriver::cuIpcOpenMemHandle(CUdeviceptr* device_pointer, CUipcMemHandle, unsigned int) {
-  return with_context([&](Context&) -> Answer {
+  return with_context([&](const ActiveContext&) -> Answer {
     if (device_pointer == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pdptr must not be null"};
-    return {CUDA_ERROR_NOT_SUPPORTED, Rule::ipc_emulated, "the emulated driver shares memory by exported handles alone"};
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::ipc_emulated,
+            "the emulated driver shares memory by exported handles alone"};
   });
 }
 
 CUresult EmulatedDriver::cuIpcCloseMemHandle(CUdeviceptr pointer) {
-  return with_context([&](Context&) -> Answer {
-    return {CUDA_ERROR_INVALID_VALUE, Rule::ipc_not_for_vmm, fmt::format("{:#x} was not opened from a handle", pointer)};
+  return with_context([&](const ActiveContext&) -> Answer {
+    return {CUDA_ERROR_INVALID_VALUE, Rule::ipc_not_for_vmm,
+            fmt::format("{:#x} was not opened from a handle", pointer)};
   });
 }
 

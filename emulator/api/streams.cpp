@@ -1,6 +1,7 @@
 // Streams: the engine runs them; here they get handles.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -40,11 +41,11 @@ std::atomic_ref<Value> place_of(const Access& access) {
 
 Answer EmulatedDriver::find_stream(CUstream handle, StreamEntry* found) {
   if (handle == nullptr || handle == legacy_stream() || handle == per_thread_stream()) {
-    Context* context = nullptr;
+    ActiveContext context;
     if (Answer refused = current_context(&context); !refused.ok()) return refused;
-    found->context = context;
-    found->stream = handle == per_thread_stream() ? engine_.per_thread_stream(context->execution)
-                                                  : engine_.legacy_stream(context->execution);
+    found->context = context.context;
+    found->stream = handle == per_thread_stream() ? engine_.per_thread_stream(context.execution)
+                                                  : engine_.legacy_stream(context.execution);
     return {};
   }
   const auto entry = streams_.find(handle);
@@ -68,14 +69,15 @@ CUresult EmulatedDriver::cuStreamCreate(CUstream* stream, unsigned int flags) {
 }
 
 CUresult EmulatedDriver::cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
-  return with_context([&](Context& context) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     if (stream == nullptr || flags > CU_STREAM_NON_BLOCKING)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
               fmt::format("phStream must not be null, flags must be known (are {:#x})", flags)};
     StreamEntry entry;
-    entry.context = &context;
+    entry.context = context.context;
     const int clamped = std::clamp(priority, highest_priority, lowest_priority);
-    if (Answer refused = executed(engine_.create_stream(context.execution, flags, clamped, entry.stream)); !refused.ok())
+    if (Answer refused = executed(engine_.create_stream(context.execution, flags, clamped, entry.stream));
+        !refused.ok())
       return refused;
     *stream = streams_.add(std::make_shared<StreamEntry>(entry));
     return {};
@@ -91,7 +93,8 @@ CUresult EmulatedDriver::cuStreamDestroy(CUstream stream) {
 }
 
 CUresult EmulatedDriver::cuStreamSynchronize(CUstream stream) {
-  return with_stream(stream, [&](const StreamEntry& entry) { return executed(engine_.synchronize_stream(entry.stream)); });
+  return with_stream(stream,
+                     [&](const StreamEntry& entry) { return executed(engine_.synchronize_stream(entry.stream)); });
 }
 
 CUresult EmulatedDriver::cuStreamQuery(CUstream stream) {
@@ -143,12 +146,12 @@ Answer EmulatedDriver::submit_value_operation(const StreamEntry& entry, CUdevice
             fmt::format("address {:#x} is not a multiple of {}", address, sizeof(Value))};
   const auto who = model::Accessor::device(entry.context->device);
   Access allowed;
-  if (Answer refused = machine_.access(address, sizeof(Value), who, write, AddressKind::device, allowed); !refused.ok())
+  if (Answer refused = machine_.access(address, sizeof(Value), who, write, AddressKind::copy, allowed); !refused.ok())
     return refused;
   const auto kind = write ? execution::OperationKind::write_value : execution::OperationKind::wait_value;
   auto run = [this, who, address, value, write, condition] {
     Access access;
-    if (Answer refused = machine_.access(address, sizeof(Value), who, write, AddressKind::device, access); !refused.ok())
+    if (Answer refused = machine_.access(address, sizeof(Value), who, write, AddressKind::copy, access); !refused.ok())
       return execution::Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, refused.detail);
     if (write) {
       place_of<Value>(access).store(value, std::memory_order_release);
@@ -158,8 +161,11 @@ Answer EmulatedDriver::submit_value_operation(const StreamEntry& entry, CUdevice
     return satisfied(now, value, condition) ? execution::Outcome::done() : execution::Outcome::again();
   };
   return executed(engine_.submit(
-      entry.stream, {kind, fmt::format("{} of {} bytes at {:#x}", execution::name_of(kind), sizeof(Value), address),
-                     {{address, sizeof(Value), write}}, std::move(run), {}}));
+      entry.stream, {kind,
+                     fmt::format("{} of {} bytes at {:#x}", execution::name_of(kind), sizeof(Value), address),
+                     {{address, sizeof(Value), write}},
+                     std::move(run),
+                     {}}));
 }
 
 template <class Value>
@@ -177,8 +183,8 @@ CUresult EmulatedDriver::wait_value(CUstream stream, CUdeviceptr address, Value 
     const unsigned condition = flags & ~static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH);
     if (condition > CU_STREAM_WAIT_VALUE_NOR)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
-    const auto& attributes = machine_.configuration().profile.attributes;
-    if (flags != condition && attributes.at(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES) == 0)
+    const Profile& profile = machine_.configuration().profile;
+    if (flags != condition && profile.attribute(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES) == 0)
       return {CUDA_ERROR_NOT_SUPPORTED, Rule::argument_valid, "the device cannot flush remote writes"};
     return submit_value_operation(entry, address, value, false, condition);
   });

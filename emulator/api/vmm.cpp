@@ -10,7 +10,8 @@ using model::VirtualMemory;
 CUresult EmulatedDriver::cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* properties,
                                                        CUmemAllocationGranularity_flags option) {
   return initialised([&] {
-    return machine_.with_memory([&](VirtualMemory& memory) { return memory.granularity(granularity, properties, option); });
+    return machine_.with_memory(
+        [&](VirtualMemory& memory) { return memory.granularity(granularity, properties, option); });
   });
 }
 
@@ -43,15 +44,15 @@ CUresult EmulatedDriver::cuMemAddressFree(CUdeviceptr pointer, size_t size) {
 CUresult EmulatedDriver::cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                                   unsigned long long flags) {
   return initialised([&] {
-    return machine_.with_memory([&](VirtualMemory& memory) { return memory.map(pointer, size, offset, handle, flags); });
+    return machine_.with_memory(
+        [&](VirtualMemory& memory) { return memory.map(pointer, size, offset, handle, flags); });
   });
 }
 
 CUresult EmulatedDriver::cuMemUnmap(CUdeviceptr pointer, size_t size) {
   return initialised([&]() -> Answer {
     if (machine_.configuration().mode == Mode::strict) {
-      Answer allowed =
-          machine_.with_memory([&](VirtualMemory& memory) { return memory.check_unmap(pointer, size); });
+      Answer allowed = machine_.with_memory([&](VirtualMemory& memory) { return memory.check_unmap(pointer, size); });
       if (!allowed.ok()) return allowed;
       if (const auto user = engine_.first_unfinished_touching(pointer, size))
         return {CUDA_ERROR_INVALID_VALUE, Rule::unmap_not_in_use,
@@ -77,9 +78,8 @@ CUresult EmulatedDriver::cuMemGetAccess(unsigned long long* flags, const CUmemLo
 
 CUresult EmulatedDriver::cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
   return initialised([&] {
-    return machine_.with_memory([&](VirtualMemory& memory) {
-      return memory.retain(handle, reinterpret_cast<std::uintptr_t>(address));
-    });
+    return machine_.with_memory(
+        [&](VirtualMemory& memory) { return memory.retain(handle, reinterpret_cast<std::uintptr_t>(address)); });
   });
 }
 

@@ -38,6 +38,7 @@ struct Context {
   std::vector<std::shared_ptr<Stream>> streams;  // all but the legacy one; destroyed ones until they are drained
   std::map<std::uint64_t, std::shared_ptr<Stream>> per_thread;  // by this_thread_number()
   std::size_t running = 0;                                      // operations that a thread is running now
+  std::size_t running_on_gpu = 0;                               // those of them that are not host functions
 };
 
 // A number for the calling thread that no other thread of the process ever has.

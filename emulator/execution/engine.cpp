@@ -2,6 +2,7 @@
 #include "emulator/execution/engine.hpp"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 namespace cuvmm::emulator::execution {
@@ -58,6 +59,22 @@ Answer Engine::usable(const Lock& lock, const EventPointer& event) const {
   }
   return usable(lock, event->context);
 }
+
+// As usable(), for the calls that wait.
+template <typename Pointer>
+Answer Engine::usable_for_waiting(Lock& lock, const Pointer& object) {
+  Answer answer = usable(lock, object);
+  if constexpr (std::is_same_v<Pointer, ContextPointer>) {
+    if (object && object->fault) {
+      scheduler_.await_quiet(lock, *object);
+    }
+  } else if (object && object->context->fault) {
+    scheduler_.await_quiet(lock, *object->context);
+  }
+  return answer;
+}
+
+template Answer Engine::usable_for_waiting(Lock& lock, const EventPointer& object);
 
 ContextPointer Engine::create_context() {
   const std::uint64_t id = next_id_++;
@@ -195,7 +212,7 @@ Answer Engine::submit_and_wait(const StreamPointer& stream, Operation operation)
     return refuse_waiting_in_host_function();
   }
   Lock lock(scheduler_);
-  if (Answer answer = usable(lock, stream); !answer.ok()) {
+  if (Answer answer = usable_for_waiting(lock, stream); !answer.ok()) {
     return answer;
   }
   if (Answer answer = forbid_observing_capture(lock, stream, "waiting for work in"); !answer.ok()) {
@@ -304,7 +321,7 @@ Answer Engine::synchronize_stream(const StreamPointer& stream) {
     return refuse_waiting_in_host_function();
   }
   Lock lock(scheduler_);
-  if (Answer answer = usable(lock, stream); !answer.ok()) {
+  if (Answer answer = usable_for_waiting(lock, stream); !answer.ok()) {
     return answer;
   }
   if (Answer answer = forbid_observing_capture(lock, stream, "synchronizing"); !answer.ok()) {
@@ -324,7 +341,7 @@ Answer Engine::synchronize_context(const ContextPointer& context) {
     return refuse_waiting_in_host_function();
   }
   Lock lock(scheduler_);
-  if (Answer answer = usable(lock, context); !answer.ok()) {
+  if (Answer answer = usable_for_waiting(lock, context); !answer.ok()) {
     return answer;
   }
   for (const StreamPointer& stream : context->streams) {

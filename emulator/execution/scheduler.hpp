@@ -72,9 +72,13 @@ class Scheduler {
   void complete(Lock& lock, Completion& completion);
 
   // Waits until `target` is done or `context` has failed or is destroyed, and answers CUDA_SUCCESS or that error
-  // (LAUNCH_TIMEOUT: see Scheduling::stall_limit). Helps by running operations: in stepped mode any, else `stream`'s.
+  // once no operation of the context runs any more, host functions aside (LAUNCH_TIMEOUT: see Scheduling::stall_limit).
+  // Helps by running operations: in stepped mode any, else `stream`'s.
   [[nodiscard]] abi::CUresult wait(Lock& lock, const Completion& target, const Context& context,
                                    const std::shared_ptr<Stream>& stream);
+
+  // Waits until no operation of the context runs, host functions aside. For contexts that start no more: failed ones.
+  void await_quiet(Lock& lock, const Context& context);
 
   // Stepped mode only.
   Step step(Lock& lock);

@@ -66,7 +66,8 @@ void Scheduler::work() {
     ++idle_workers_;
     bool timed_out = false;
     if (!retrying_.empty()) {
-      work_.wait_until(lock.held_, retrying_.begin()->first);
+      const RetryClock::time_point until = retrying_.begin()->first;  // a copy: the entry may go meanwhile
+      work_.wait_until(lock.held_, until);
     } else {
       timed_out = work_.wait_for(lock.held_, idle_lifetime) == std::cv_status::timeout;
     }

@@ -43,11 +43,11 @@ HostKernel checksum_kernel() {
           {sizeof(u64), sizeof(u64), sizeof(u64), sizeof(u64)},
           [](const KernelArguments& arguments) {
             return std::vector<KernelView>{{arguments.get<u64>(0), arguments.get<u64>(1), false},
-                                           {arguments.get<u64>(3), sizeof(u64), true}};
+                                           {arguments.get<u64>(3), sizeof(u64), true, alignof(u64)}};
           },
           [](const KernelCall& call) {
-            const u64 sum = host_kernels::checksum({call.windows[0], call.arguments.get<u64>(1)},
-                                                   call.arguments.get<u64>(2));
+            const u64 sum =
+                host_kernels::checksum({call.windows[0], call.arguments.get<u64>(1)}, call.arguments.get<u64>(2));
             std::atomic_ref<u64>(*reinterpret_cast<u64*>(call.windows[1])).fetch_add(sum);
             return KernelProgress::done;
           }};
@@ -57,8 +57,11 @@ HostKernel scale_add_kernel() {
   return {std::string(gpu::ScaleAddParameters::kernel),
           {sizeof(u64), sizeof(u64), sizeof(float), sizeof(u64)},
           [](const KernelArguments& arguments) {
-            const u64 bytes = arguments.get<u64>(3) * sizeof(float);
-            return std::vector<KernelView>{{arguments.get<u64>(0), bytes, true}, {arguments.get<u64>(1), bytes, false}};
+            // More values than addresses: more bytes than any memory has, which the device refuses.
+            const u64 count = arguments.get<u64>(3);
+            const u64 bytes = count > ~u64{0} / sizeof(float) ? ~u64{0} : count * sizeof(float);
+            return std::vector<KernelView>{{arguments.get<u64>(0), bytes, true, alignof(float)},
+                                           {arguments.get<u64>(1), bytes, false, alignof(float)}};
           },
           [](const KernelCall& call) {
             const u64 count = call.arguments.get<u64>(3);
@@ -69,19 +72,19 @@ HostKernel scale_add_kernel() {
           }};
 }
 
-// Looks at the flag once a call, so that the scheduler goes on with other streams. The bound on the polls of the real
-// kernel keeps a forgotten flag from hanging a device; here the launch is simply tried as often.
+// Looks at the flag once a call, so that the scheduler goes on with other streams.
 HostKernel spin_kernel() {
-  return {std::string(gpu::SpinParameters::kernel),
-          {sizeof(u64), sizeof(u64)},
-          [](const KernelArguments& arguments) {
-            return std::vector<KernelView>{{arguments.get<u64>(0), sizeof(std::uint32_t), false}};
-          },
-          [](const KernelCall& call) {
-            return host_kernels::spin(*reinterpret_cast<const std::uint32_t*>(call.windows[0]), 1)
-                       ? KernelProgress::done
-                       : KernelProgress::again;
-          }};
+  return {
+      std::string(gpu::SpinParameters::kernel),
+      {sizeof(u64), sizeof(u64)},
+      [](const KernelArguments& arguments) {
+        return std::vector<KernelView>{{arguments.get<u64>(0), sizeof(std::uint32_t), false, alignof(std::uint32_t)}};
+      },
+      [](const KernelCall& call) {
+        const bool seen = host_kernels::spin(*reinterpret_cast<const std::uint32_t*>(call.windows[0]), 1);
+        const bool given_up = call.tries + 1 >= call.arguments.get<u64>(1);
+        return seen || given_up ? KernelProgress::done : KernelProgress::again;
+      }};
 }
 
 }  // namespace

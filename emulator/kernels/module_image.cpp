@@ -25,7 +25,9 @@ struct FatbinWrapper {
 };
 constexpr std::uint32_t wrapper_magic = 0x466243B1;
 
-bool is_name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$'; }
+bool is_name_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$';
+}
 
 std::vector<std::string> entries_in(std::string_view text) {
   constexpr std::string_view directive = ".entry";

@@ -22,7 +22,8 @@ constexpr std::uint64_t offset_space = std::uint64_t{1} << 50;
 
 }  // namespace
 
-Arena::Arena(const char* name) : file_(::memfd_create(name, MFD_CLOEXEC)), free_(0, offset_space) {
+Arena::Arena(const char* name, std::uint64_t gap_bytes)
+    : file_(::memfd_create(name, MFD_CLOEXEC)), gap_bytes_(gap_bytes), free_(0, offset_space) {
   if (!file_) throw_errno("cannot create the file that backs emulated memory (memfd_create)");
 }
 
@@ -32,12 +33,14 @@ Arena::~Arena() {
 
 std::uint64_t Arena::take(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  const auto offset = free_.take(bytes, extent_alignment);
+  const auto offset = free_.take(bytes + gap_bytes_, extent_alignment);
   if (!offset) throw std::bad_alloc();
   const std::uint64_t end = (*offset + bytes + slab_bytes - 1) / slab_bytes * slab_bytes;
   if (end > file_bytes_) {
     if (::ftruncate(file_.get(), static_cast<off_t>(end)) != 0) {
-      free_.give_back(*offset, bytes);
+      const int error = errno;
+      free_.give_back(*offset, bytes + gap_bytes_);
+      errno = error;
       throw_errno("cannot enlarge the file that backs emulated memory (ftruncate)");
     }
     file_bytes_ = end;
@@ -49,21 +52,33 @@ void Arena::give_back(std::uint64_t offset, std::uint64_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
   ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
               static_cast<off_t>(bytes));
-  free_.give_back(offset, bytes);
+  free_.give_back(offset, bytes + gap_bytes_);
+}
+
+std::byte* Arena::slab(std::uint64_t number) {
+  const auto known = slabs_.find(number);
+  if (known != slabs_.end()) return known->second;
+  const auto entry = slabs_.emplace(number, nullptr).first;
+  void* mapped = ::mmap(nullptr, slab_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_.get(),
+                        static_cast<off_t>(number * slab_bytes));
+  if (mapped == MAP_FAILED) {
+    slabs_.erase(entry);
+    throw_errno("cannot map emulated memory into the process (mmap)");
+  }
+  return entry->second = static_cast<std::byte*>(mapped);
 }
 
 std::span<std::byte> Arena::bytes(std::uint64_t offset, std::uint64_t bytes) {
-  const std::uint64_t number = offset / slab_bytes;
   const std::uint64_t within = offset % slab_bytes;
   const std::lock_guard lock(mutex_);
-  auto [slab, added] = slabs_.try_emplace(number, nullptr);
-  if (slab->second == nullptr) {
-    void* mapped = ::mmap(nullptr, slab_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_.get(),
-                          static_cast<off_t>(number * slab_bytes));
-    if (mapped == MAP_FAILED) throw_errno("cannot map emulated memory into the process (mmap)");
-    slab->second = static_cast<std::byte*>(mapped);
-  }
-  return {slab->second + within, static_cast<std::size_t>(std::min(bytes, slab_bytes - within))};
+  return {slab(offset / slab_bytes) + within, static_cast<std::size_t>(std::min(bytes, slab_bytes - within))};
+}
+
+void Arena::prepare(std::uint64_t offset, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  const std::lock_guard lock(mutex_);
+  for (std::uint64_t number = offset / slab_bytes; number <= (offset + bytes - 1) / slab_bytes; ++number)
+    (void)slab(number);
 }
 
 }  // namespace cuvmm::emulator::memory

@@ -20,8 +20,10 @@ namespace cuvmm::emulator::memory {
 // Thread-safety: take, give_back and bytes may be called from any thread.
 class Arena {
  public:
-  // `name` is what /proc shows. Throws std::system_error if the file cannot be made.
-  explicit Arena(const char* name);
+  // `name` is what /proc shows. `gap_bytes`, a multiple of 2 MiB, keeps extents apart: mappings of neighbours are then
+  // never one to the system, so that unmapping one alone splits nothing and cannot fail. Throws std::system_error if
+  // the file cannot be made.
+  explicit Arena(const char* name, std::uint64_t gap_bytes = 0);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -35,10 +37,16 @@ class Arena {
   // the operating system refuses to map them.
   [[nodiscard]] std::span<std::byte> bytes(std::uint64_t offset, std::uint64_t bytes);
 
+  // Has all of the range mapped, so that bytes() cannot fail there later. Throws as bytes() does.
+  void prepare(std::uint64_t offset, std::uint64_t bytes);
+
   [[nodiscard]] int descriptor() const noexcept { return file_.get(); }
 
  private:
+  [[nodiscard]] std::byte* slab(std::uint64_t number);  // under the lock
+
   FileDescriptor file_;
+  const std::uint64_t gap_bytes_;
   std::mutex mutex_;
   model::AddressSpace free_;
   std::map<std::uint64_t, std::byte*> slabs_;  // slab number -> its first byte

@@ -14,8 +14,8 @@ namespace cuvmm::emulator::memory {
 // A run of bytes: in an arena, or, where there is none, ordinary memory of the process.
 struct Piece {
   Arena* arena = nullptr;
-  std::uint64_t offset = 0;    // in the arena
-  std::byte* host = nullptr;   // where arena is null
+  std::uint64_t offset = 0;   // in the arena
+  std::byte* host = nullptr;  // where arena is null
   std::uint64_t bytes = 0;
 
   friend bool operator==(const Piece&, const Piece&) = default;

@@ -34,10 +34,15 @@ std::optional<std::uint64_t> ExportRegistry::find(int descriptor) const {
 }
 
 std::vector<std::uint64_t> ExportRegistry::take_closed() {
+  std::vector<pollfd> kept_ends;
+  kept_ends.reserve(exports_.size());
+  for (const auto& [identity, exported] : exports_) kept_ends.push_back({exported.kept_end.get(), 0, 0});
   std::vector<std::uint64_t> closed;
-  for (auto entry = exports_.begin(); entry != exports_.end();) {
-    pollfd kept{entry->second.kept_end.get(), 0, 0};
-    if (::poll(&kept, 1, 0) == 1 && (kept.revents & POLLHUP) != 0) {
+  closed.reserve(exports_.size());  // nothing may fail once exports are forgotten
+  if (::poll(kept_ends.data(), kept_ends.size(), 0) <= 0) return closed;
+  auto entry = exports_.begin();
+  for (const pollfd& kept : kept_ends) {
+    if ((kept.revents & POLLHUP) != 0) {
       closed.push_back(entry->second.allocation);
       entry = exports_.erase(entry);
     } else {

@@ -20,8 +20,8 @@ class ExportRegistry {
     hold_only,  // it keeps memory, as a dma-buf does, but cannot be imported
   };
 
-  // A new close-on-exec descriptor for the export of allocation `id`; the caller's to close. Nothing, with errno set, if
-  // the operating system has none left.
+  // A new close-on-exec descriptor for the export of allocation `id`; the caller's to close. Nothing, with errno set,
+  // if the operating system has none left.
   [[nodiscard]] std::optional<int> add(std::uint64_t id, Use use = Use::import);
 
   // Which allocation's export this open descriptor is, if any of ours that can be imported.

@@ -18,8 +18,9 @@ class HostViews {
   HostViews& operator=(const HostViews&) = delete;
   ~HostViews();
 
-  // Makes the piece's bytes appear at `address` with these rights, or disappear where there are none. Answers false, with
-  // errno set and nothing changed, if the operating system refuses or if something else is mapped there.
+  // Makes the piece's bytes appear at `address` with these rights, or disappear where there are none. Answers false,
+  // with errno set and nothing changed, if the operating system refuses or if something else is mapped there. Throws
+  // std::bad_alloc. Changing and removing a view that is there succeeds.
   [[nodiscard]] bool set(std::uint64_t address, const Piece& piece, abi::CUmemAccess_flags rights);
   void remove(std::uint64_t address) noexcept;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace cuvmm::emulator::model {
 namespace {
@@ -12,7 +13,9 @@ CUdeviceptr align_up(CUdeviceptr address, std::uint64_t alignment) {
 
 }  // namespace
 
-AddressSpace::AddressSpace(CUdeviceptr base, std::uint64_t bytes) : base_(base), bytes_(bytes) { free_[base] = bytes; }
+AddressSpace::AddressSpace(CUdeviceptr base, std::uint64_t bytes) : base_(base), bytes_(bytes) {
+  free_[base] = bytes;
+}
 
 std::optional<CUdeviceptr> AddressSpace::take(std::uint64_t bytes, std::uint64_t alignment, CUdeviceptr hint) {
   if (hint != 0 && hint % alignment == 0) {
@@ -37,19 +40,24 @@ std::optional<CUdeviceptr> AddressSpace::take(std::uint64_t bytes, std::uint64_t
   return std::nullopt;
 }
 
-void AddressSpace::carve(std::map<CUdeviceptr, std::uint64_t>::iterator piece, CUdeviceptr address,
-                         std::uint64_t bytes) {
+void AddressSpace::carve(Pieces::iterator piece, CUdeviceptr address, std::uint64_t bytes) {
   const CUdeviceptr begin = piece->first;
   const CUdeviceptr end = begin + piece->second;
   // What needs memory comes first, so that a failure leaves everything as it was.
+  Pieces spare;
+  spare.emplace(0, 0);
+  if (spares_.size() == spares_.capacity()) spares_.reserve(2 * spares_.size() + 1);
   if (address + bytes < end) free_.emplace(address + bytes, end - (address + bytes));
+  spares_.push_back(spare.extract(spare.begin()));
   if (begin < address)
     piece->second = address - begin;
   else
     free_.erase(piece);
 }
 
-void AddressSpace::give_back(CUdeviceptr address, std::uint64_t bytes) {
+void AddressSpace::give_back(CUdeviceptr address, std::uint64_t bytes) noexcept {
+  Pieces::node_type piece = std::move(spares_.back());
+  spares_.pop_back();
   auto after = free_.upper_bound(address);
   const bool joins_after = after != free_.end() && address + bytes == after->first;
   if (after != free_.begin()) {
@@ -64,13 +72,12 @@ void AddressSpace::give_back(CUdeviceptr address, std::uint64_t bytes) {
     }
   }
   if (joins_after) {
-    auto node = free_.extract(after);  // no allocation: giving back must not fail
-    node.key() = address;
-    node.mapped() += bytes;
-    free_.insert(std::move(node));
-    return;
+    bytes += after->second;
+    free_.erase(after);
   }
-  free_.emplace(address, bytes);
+  piece.key() = address;
+  piece.mapped() = bytes;
+  free_.insert(std::move(piece));
 }
 
 std::uint64_t AddressSpace::largest_free_piece() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "driver/abi.hpp"
 
@@ -21,18 +22,21 @@ class AddressSpace {
   [[nodiscard]] std::optional<CUdeviceptr> take(std::uint64_t bytes, std::uint64_t alignment, CUdeviceptr hint = 0);
 
   // Gives back a piece that take() answered, whole.
-  void give_back(CUdeviceptr address, std::uint64_t bytes);
+  void give_back(CUdeviceptr address, std::uint64_t bytes) noexcept;
 
   [[nodiscard]] std::uint64_t largest_free_piece() const;
   [[nodiscard]] std::uint64_t total_bytes() const { return bytes_; }
   [[nodiscard]] bool contains(CUdeviceptr address) const { return address >= base_ && address - base_ < bytes_; }
 
  private:
-  void carve(std::map<CUdeviceptr, std::uint64_t>::iterator piece, CUdeviceptr address, std::uint64_t bytes);
+  using Pieces = std::map<CUdeviceptr, std::uint64_t>;  // address -> bytes
+
+  void carve(Pieces::iterator piece, CUdeviceptr address, std::uint64_t bytes);
 
   CUdeviceptr base_;
   std::uint64_t bytes_;
-  std::map<CUdeviceptr, std::uint64_t> free_;  // address -> bytes; no two adjacent
+  Pieces free_;                            // no two adjacent
+  std::vector<Pieces::node_type> spares_;  // one for each piece taken, so that giving back needs no memory
 };
 
 }  // namespace cuvmm::emulator::model

@@ -28,7 +28,9 @@ inline constexpr auto rule_texts = std::to_array<RuleText>({
 #include "emulator/model/rules.def"
 });
 
-constexpr const RuleText& text(Rule rule) noexcept { return rule_texts[static_cast<std::size_t>(rule)]; }
+constexpr const RuleText& text(Rule rule) noexcept {
+  return rule_texts[static_cast<std::size_t>(rule)];
+}
 
 // An answer to a call. `detail` says what was wrong in this very call, with the numbers that matter.
 struct [[nodiscard]] Answer {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <optional>
+#include <utility>
 
 namespace cuvmm::emulator::model {
 namespace {
@@ -16,7 +18,7 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
 
 }  // namespace
 
-Answer DeviceHeap::add_block(std::uint64_t bytes, int device, ContextId owner, bool shared, CUdeviceptr* address) {
+Answer DeviceHeap::add_block(std::uint64_t bytes, int device, ContextId owner, bool shared, Blocks::iterator* added) {
   const std::uint64_t whole = round_up(bytes, granularity_);
   const Place place = Place::on_device(device);
   Allocation* memory = whole < bytes ? nullptr : store_.create(place, whole, {});
@@ -24,56 +26,74 @@ Answer DeviceHeap::add_block(std::uint64_t bytes, int device, ContextId owner, b
     return {CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity,
             fmt::format("{} bytes asked, {} free of {} on device {}", bytes, store_.ledger().free(place),
                         store_.ledger().total(place), device)};
-  const auto where = addresses_.take(whole, granularity_);
-  if (!where) {
+  std::optional<CUdeviceptr> where;
+  try {
+    where = addresses_.take(whole, granularity_);
+    if (where) {
+      *added = blocks_.emplace(*where, Block{memory, whole, device, owner, shared, AddressSpace(0, whole), 0}).first;
+      return {};
+    }
+  } catch (...) {
+    if (where) addresses_.give_back(*where, whole);
     store_.drop_reference(*memory);
-    return {CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space,
-            fmt::format("{} bytes asked, the largest free piece of addresses has {}", whole,
-                        addresses_.largest_free_piece())};
+    throw;
   }
-  Block block{memory, whole, device, owner, {}, shared, 0};
-  if (shared) block.free[0] = whole;
-  blocks_.emplace(*where, std::move(block));
-  *address = *where;
-  return {};
+  store_.drop_reference(*memory);
+  return {CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space,
+          fmt::format("{} bytes asked, the largest free piece of addresses has {}", whole,
+                      addresses_.largest_free_piece())};
 }
 
-bool DeviceHeap::take_from_shared_block(std::uint64_t bytes, int device, ContextId owner, HeapAllocation& allocation) {
-  for (auto& [base, block] : blocks_) {
-    if (!block.shared || block.device != device || block.owner != owner) continue;
-    for (auto piece = block.free.begin(); piece != block.free.end(); ++piece) {
-      if (piece->second < bytes) continue;
-      allocation.address = base + piece->first;
-      allocation.block = base;
-      if (piece->second > bytes) block.free.emplace(piece->first + bytes, piece->second - bytes);
-      block.free.erase(piece);
-      ++block.live;
-      return true;
-    }
+bool DeviceHeap::take_from(Blocks::iterator block, HeapAllocation& allocation) {
+  const auto offset = block->second.room.take(round_up(allocation.bytes, small_alignment), small_alignment);
+  if (!offset) return false;
+  allocation.address = block->first + *offset;
+  allocation.block = block->first;
+  ++block->second.live;
+  return true;
+}
+
+// Finds an address for the allocation.
+Answer DeviceHeap::place(HeapAllocation& allocation) {
+  Blocks::iterator added;
+  if (allocation.bytes > largest_small) {
+    Answer answer = add_block(allocation.bytes, allocation.device, allocation.owner, false, &added);
+    if (!answer.ok()) return answer;
+    allocation.address = allocation.block = added->first;
+    added->second.live = 1;
+    return {};
   }
-  return false;
+  for (auto block = blocks_.begin(); block != blocks_.end(); ++block) {
+    const Block& candidate = block->second;
+    if (candidate.shared && candidate.device == allocation.device && candidate.owner == allocation.owner &&
+        take_from(block, allocation))
+      return {};
+  }
+  Answer answer = add_block(granularity_, allocation.device, allocation.owner, true, &added);
+  if (!answer.ok()) return answer;
+  try {
+    (void)take_from(added, allocation);
+  } catch (...) {
+    release_block(added);
+    throw;
+  }
+  return {};
 }
 
 Answer DeviceHeap::allocate(CUdeviceptr* address, std::uint64_t bytes, int device, ContextId owner) {
-  HeapAllocation allocation{0, bytes, device, owner, 0};
-  if (bytes <= largest_small) {
-    const std::uint64_t rounded = round_up(bytes, small_alignment);
-    if (!take_from_shared_block(rounded, device, owner, allocation)) {
-      CUdeviceptr base = 0;
-      if (Answer answer = add_block(granularity_, device, owner, true, &base); !answer.ok()) return answer;
-      (void)take_from_shared_block(rounded, device, owner, allocation);
-    }
-  } else {
-    if (Answer answer = add_block(bytes, device, owner, false, &allocation.address); !answer.ok()) return answer;
-    allocation.block = allocation.address;
-    blocks_.at(allocation.block).live = 1;
-  }
-  allocations_.emplace(allocation.address, allocation);
+  // What needs memory comes first, so that a failure leaves everything as it was.
+  std::map<CUdeviceptr, HeapAllocation> made;
+  HeapAllocation& allocation = made[0];
+  allocation = {0, bytes, device, owner, 0};
+  if (Answer answer = place(allocation); !answer.ok()) return answer;
   *address = allocation.address;
+  auto node = made.extract(made.begin());
+  node.key() = *address;
+  allocations_.insert(std::move(node));
   return {};
 }
 
-void DeviceHeap::release_block(std::map<CUdeviceptr, Block>::iterator block) {
+void DeviceHeap::release_block(Blocks::iterator block) noexcept {
   addresses_.give_back(block->first, block->second.bytes);
   Allocation* memory = block->second.memory;
   blocks_.erase(block);
@@ -83,27 +103,17 @@ void DeviceHeap::release_block(std::map<CUdeviceptr, Block>::iterator block) {
 Answer DeviceHeap::free(CUdeviceptr address) {
   auto found = allocations_.find(address);
   if (found == allocations_.end())
-    return {CUDA_ERROR_INVALID_VALUE, Rule::heap_pointer, fmt::format("{:#x} was not allocated by cuMemAlloc", address)};
+    return {CUDA_ERROR_INVALID_VALUE, Rule::heap_pointer,
+            fmt::format("{:#x} was not allocated by cuMemAlloc", address)};
   auto block = blocks_.find(found->second.block);
-  if (block->second.shared) {
-    auto& free = block->second.free;
-    auto piece = free.emplace(address - block->first, round_up(found->second.bytes, small_alignment)).first;
-    if (auto next = std::next(piece); next != free.end() && piece->first + piece->second == next->first) {
-      piece->second += next->second;
-      free.erase(next);
-    }
-    if (piece != free.begin())
-      if (auto previous = std::prev(piece); previous->first + previous->second == piece->first) {
-        previous->second += piece->second;
-        free.erase(piece);
-      }
-  }
+  if (block->second.shared)
+    block->second.room.give_back(address - block->first, round_up(found->second.bytes, small_alignment));
   allocations_.erase(found);
   if (--block->second.live == 0) release_block(block);
   return {};
 }
 
-void DeviceHeap::free_all_of(ContextId owner) {
+void DeviceHeap::free_all_of(ContextId owner) noexcept {
   std::erase_if(allocations_, [&](const auto& entry) { return entry.second.owner == owner; });
   for (auto block = blocks_.begin(); block != blocks_.end();) {
     auto next = std::next(block);

@@ -32,7 +32,7 @@ class DeviceHeap {
 
   Answer allocate(CUdeviceptr* address, std::uint64_t bytes, int device, ContextId owner);
   Answer free(CUdeviceptr address);
-  void free_all_of(ContextId owner);
+  void free_all_of(ContextId owner) noexcept;
 
   // The allocation that contains the address, or null.
   [[nodiscard]] const HeapAllocation* find(CUdeviceptr address) const;
@@ -48,19 +48,22 @@ class DeviceHeap {
     std::uint64_t bytes = 0;
     int device = 0;
     ContextId owner = 0;
-    std::map<std::uint64_t, std::uint64_t> free;  // offset -> bytes, of blocks that are shared; no two adjacent
     bool shared = false;
+    AddressSpace room;  // offsets within the block that are free, if it is shared
     std::size_t live = 0;
   };
 
-  Answer add_block(std::uint64_t bytes, int device, ContextId owner, bool shared, CUdeviceptr* address);
-  bool take_from_shared_block(std::uint64_t bytes, int device, ContextId owner, HeapAllocation& allocation);
-  void release_block(std::map<CUdeviceptr, Block>::iterator block);
+  using Blocks = std::map<CUdeviceptr, Block>;
+
+  Answer place(HeapAllocation& allocation);
+  Answer add_block(std::uint64_t bytes, int device, ContextId owner, bool shared, Blocks::iterator* added);
+  bool take_from(Blocks::iterator block, HeapAllocation& allocation);
+  void release_block(Blocks::iterator block) noexcept;
 
   std::uint64_t granularity_;
   PhysicalStore& store_;
   AddressSpace& addresses_;
-  std::map<CUdeviceptr, Block> blocks_;
+  Blocks blocks_;
   std::map<CUdeviceptr, HeapAllocation> allocations_;
 };
 

@@ -16,7 +16,7 @@ Allocation* PhysicalStore::create(Place place, std::uint64_t bytes, const abi::C
   return created;
 }
 
-void PhysicalStore::drop_reference(Allocation& allocation) {
+void PhysicalStore::drop_reference(Allocation& allocation) noexcept {
   if (--allocation.references > 0) return;
   auto node = allocations_.extract(allocation.id);
   ledger_.give_back(allocation.place, allocation.bytes);

@@ -25,6 +25,7 @@ struct Allocation {
 class PhysicalStore {
  public:
   // `on_death` is called when the last reference to an allocation goes, after its bytes were given back to the ledger.
+  // It must not throw.
   PhysicalStore(Ledger ledger, std::function<void(const Allocation&)> on_death)
       : ledger_(std::move(ledger)), on_death_(std::move(on_death)) {}
 
@@ -32,7 +33,7 @@ class PhysicalStore {
   [[nodiscard]] Allocation* create(Place place, std::uint64_t bytes, const abi::CUmemAllocationProp& properties);
 
   void add_reference(Allocation& allocation) noexcept { ++allocation.references; }
-  void drop_reference(Allocation& allocation);
+  void drop_reference(Allocation& allocation) noexcept;
 
   [[nodiscard]] const Ledger& ledger() const noexcept { return ledger_; }
   [[nodiscard]] std::size_t live_allocations() const noexcept { return allocations_.size(); }

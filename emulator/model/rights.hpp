@@ -37,9 +37,7 @@ class Rights {
     return static_cast<abi::CUmemAccess_flags>(((readers_ & who.bit()) != 0 ? 1 : 0) |
                                                ((writers_ & who.bit()) != 0 ? 2 : 0));
   }
-  [[nodiscard]] bool allow(Accessor who, bool write) const {
-    return ((write ? writers_ : readers_) & who.bit()) != 0;
-  }
+  [[nodiscard]] bool allow(Accessor who, bool write) const { return ((write ? writers_ : readers_) & who.bit()) != 0; }
   friend bool operator==(const Rights&, const Rights&) = default;
 
  private:

@@ -48,16 +48,18 @@ struct Segment {
 };
 
 // What happens to the host's view of memory when mappings and rights change; called after the model agreed, before it
-// changes. An answer that is not ok makes the call fail with it, and nothing changes.
+// changes.
 class HostViewListener {
  public:
   virtual ~HostViewListener() = default;
-  virtual Answer host_rights_change(const Mapping& mapping, CUmemAccess_flags now) = 0;
-  virtual void mapping_goes(const Mapping& mapping) = 0;
+  // An answer that is not ok makes the call fail with it, and nothing changes: the changes before it in the same call
+  // are taken back. Taking rights away, and giving back those that the mapping had before the call, must succeed.
+  virtual Answer host_rights_change(const Mapping& mapping, CUmemAccess_flags now) noexcept = 0;
+  virtual void mapping_goes(const Mapping& mapping) noexcept = 0;
 };
 
-// The pure model of one machine's virtual memory: state and rules, no bytes, no system calls. Not thread-safe: its owner
-// takes turns. Functions take the driver's arguments and answer what the driver of the configured profile would.
+// The pure model of one machine's virtual memory: state and rules, no bytes, no system calls. Not thread-safe: its
+// owner takes turns. Functions take the driver's arguments and answer what the driver of the configured profile would.
 class VirtualMemory {
  public:
   // Called when faithful mode lets something pass that the rule forbids.
@@ -111,18 +113,19 @@ class VirtualMemory {
 
   [[nodiscard]] Answer check_properties(const CUmemAllocationProp& properties) const;
   [[nodiscard]] Answer check_handle_types(const CUmemAllocationProp& properties) const;
-  [[nodiscard]] Answer check_access_descriptor(const CUmemAccessDesc& descriptor, std::size_t index, Mappings::const_iterator first,
-                                               Mappings::const_iterator last) const;
+  [[nodiscard]] Answer check_access_descriptor(const CUmemAccessDesc& descriptor, std::size_t index,
+                                               Mappings::const_iterator first, Mappings::const_iterator last) const;
   [[nodiscard]] Answer check_whole_mappings(CUdeviceptr address, std::uint64_t bytes, Rule rule) const;
-  [[nodiscard]] std::pair<Mappings::const_iterator, Mappings::const_iterator> mappings_within(CUdeviceptr address,
-                                                                                             std::uint64_t bytes) const;
+  [[nodiscard]] std::pair<Mappings::const_iterator, Mappings::const_iterator> mappings_within(
+      CUdeviceptr address, std::uint64_t bytes) const;
   [[nodiscard]] Handle* find_handle(CUmemGenericAllocationHandle value) const;
   [[nodiscard]] Answer dead_handle(CUmemGenericAllocationHandle value) const;
   Handle& add_handle(Allocation& allocation, bool imported);
-  void forget_if_unused(Handle& handle);
-  void remove(Mappings::iterator mapping);
+  void forget_if_unused(Handle& handle) noexcept;
+  void remove(Mappings::iterator mapping) noexcept;
+  [[nodiscard]] Answer change_host_views(Mappings::const_iterator first, Mappings::const_iterator last,
+                                         const CUmemAccessDesc* descriptors, std::size_t count);
   [[nodiscard]] bool aligned(std::uint64_t value) const { return value % configuration_.profile.granularity == 0; }
-  [[nodiscard]] int attribute(CUdevice_attribute attribute) const;
 
   const Configuration& configuration_;
   PhysicalStore& store_;

@@ -29,14 +29,9 @@ VirtualMemory::VirtualMemory(const Configuration& configuration, PhysicalStore& 
       warn_(std::move(warn)),
       next_handle_(first_handle) {}
 
-int VirtualMemory::attribute(CUdevice_attribute attribute) const {
-  auto found = configuration_.profile.attributes.find(attribute);
-  return found == configuration_.profile.attributes.end() ? 0 : found->second;
-}
-
 Answer VirtualMemory::granularity(std::size_t* granularity, const CUmemAllocationProp* properties,
                                   CUmemAllocationGranularity_flags option) const {
-  if (attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
+  if (configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
     return {CUDA_ERROR_NOT_SUPPORTED, Rule::vmm_supported, "the device has no virtual memory management"};
   if (granularity == nullptr || properties == nullptr)
     return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "granularity and properties must not be null"};
@@ -57,10 +52,10 @@ Answer VirtualMemory::check_handle_types(const CUmemAllocationProp& properties) 
   if (properties.location.type == CU_MEM_LOCATION_TYPE_HOST && (types & known) != 0)
     return refused(CUDA_ERROR_INVALID_VALUE, Rule::create_handle_type, "HOST memory cannot be shared");
   if ((types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0 &&
-      attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) == 0)
+      configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) == 0)
     return refused(CUDA_ERROR_NOT_SUPPORTED, Rule::create_handle_type, "this machine has no descriptors");
   if ((types & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
-    if (attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED) == 0)
+    if (configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED) == 0)
       return refused(CUDA_ERROR_NOT_SUPPORTED, Rule::create_handle_type, "this machine has no fabric handles");
     if (configuration_.profile.behaviour.fabric_creation_out_of_memory)
       return refused(CUDA_ERROR_OUT_OF_MEMORY, Rule::rights_on_behaviour, "fabric_creation_out_of_memory is on");
@@ -84,11 +79,11 @@ Answer VirtualMemory::check_properties(const CUmemAllocationProp& properties) co
                 fmt::format("device {} of {}", location.id, configuration_.devices)};
       break;
     case CU_MEM_LOCATION_TYPE_HOST:
-      if (attribute(CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
+      if (configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
         return {CUDA_ERROR_NOT_SUPPORTED, Rule::create_location, "this machine has no host memory of this kind"};
       break;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-      if (attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
+      if (configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
         return {CUDA_ERROR_NOT_SUPPORTED, Rule::create_location, "this machine has no host NUMA memory of this kind"};
       if (location.id < 0 || location.id >= configuration_.profile.host_numa_nodes)
         return {CUDA_ERROR_INVALID_VALUE, Rule::create_location,
@@ -107,7 +102,7 @@ Answer VirtualMemory::check_properties(const CUmemAllocationProp& properties) co
 
 Answer VirtualMemory::create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
                              const CUmemAllocationProp* properties, unsigned long long flags) {
-  if (attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
+  if (configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
     return {CUDA_ERROR_NOT_SUPPORTED, Rule::vmm_supported, "the device has no virtual memory management"};
   if (handle == nullptr || properties == nullptr)
     return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "handle and properties must not be null"};
@@ -119,10 +114,10 @@ Answer VirtualMemory::create(CUmemGenericAllocationHandle* handle, std::size_t b
 
   CUmemAllocationProp granted = *properties;
   if (configuration_.profile.behaviour.withhold_compression ||
-      attribute(CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) == 0 || on_host(*properties))
+      configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) == 0 || on_host(*properties))
     granted.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_NONE;
   if (configuration_.profile.behaviour.withhold_rdma ||
-      attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) == 0)
+      configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) == 0)
     granted.allocFlags.gpuDirectRDMACapable = 0;
 
   const Place place = place_of(properties->location);
@@ -132,7 +127,12 @@ Answer VirtualMemory::create(CUmemGenericAllocationHandle* handle, std::size_t b
             fmt::format("{} bytes asked, {} free of {} {}", bytes, store_.ledger().free(place),
                         store_.ledger().total(place),
                         place.is_host() ? std::string("on the host") : fmt::format("on device {}", place.device))};
-  *handle = add_handle(*allocation, false).value;
+  try {
+    *handle = add_handle(*allocation, false).value;
+  } catch (...) {
+    store_.drop_reference(*allocation);
+    throw;
+  }
   store_.drop_reference(*allocation);  // the handle has its own
   return {};
 }
@@ -145,7 +145,7 @@ Handle& VirtualMemory::add_handle(Allocation& allocation, bool imported) {
   return handle;
 }
 
-void VirtualMemory::forget_if_unused(Handle& handle) {
+void VirtualMemory::forget_if_unused(Handle& handle) noexcept {
   if (handle.references > 0 || handle.mappings > 0) return;
   Allocation& allocation = *handle.allocation;
   handles_.erase(handle.value);
@@ -202,9 +202,9 @@ Answer VirtualMemory::check_export(CUmemGenericAllocationHandle value, CUmemAllo
   const int requested = handle->allocation->properties.requestedHandleTypes;
   const bool single = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || type == CU_MEM_HANDLE_TYPE_FABRIC;
   if (!single || (requested & type) == 0)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::export_requested,
-            fmt::format("type {:#x} of memory created with requestedHandleTypes {:#x}", static_cast<int>(type),
-                        requested)};
+    return {
+        CUDA_ERROR_INVALID_VALUE, Rule::export_requested,
+        fmt::format("type {:#x} of memory created with requestedHandleTypes {:#x}", static_cast<int>(type), requested)};
   *allocation = handle->allocation;
   return {};
 }

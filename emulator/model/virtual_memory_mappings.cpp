@@ -7,10 +7,23 @@
 #include "emulator/model/virtual_memory.hpp"
 
 namespace cuvmm::emulator::model {
+namespace {
+
+// What is left of the rights, or new in them, after all descriptors in their order.
+Rights granted(Rights rights, const CUmemAccessDesc* descriptors, std::size_t count) {
+  for (std::size_t index = 0; index < count; ++index) {
+    const CUmemLocation& location = descriptors[index].location;
+    rights.set(location.type == CU_MEM_LOCATION_TYPE_DEVICE ? Accessor::device(location.id) : Accessor::host(),
+               descriptors[index].flags);
+  }
+  return rights;
+}
+
+}  // namespace
 
 Answer VirtualMemory::reserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment, CUdeviceptr hint,
                               unsigned long long flags) {
-  if (attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
+  if (configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
     return {CUDA_ERROR_NOT_SUPPORTED, Rule::vmm_supported, "the device has no virtual memory management"};
   if (address == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "ptr must not be null"};
   if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
@@ -21,8 +34,7 @@ Answer VirtualMemory::reserve(CUdeviceptr* address, std::size_t bytes, std::size
   constexpr std::uint64_t largest_alignment = std::uint64_t{1} << 47;
   if (alignment != 0 && (!std::has_single_bit(alignment) || alignment > largest_alignment))
     return {CUDA_ERROR_INVALID_VALUE, Rule::reserve_alignment, fmt::format("alignment is {}", alignment)};
-  if (!aligned(hint))
-    return {CUDA_ERROR_INVALID_VALUE, Rule::reserve_hint, fmt::format("hint is {:#x}", hint)};
+  if (!aligned(hint)) return {CUDA_ERROR_INVALID_VALUE, Rule::reserve_hint, fmt::format("hint is {:#x}", hint)};
 
   if (configuration_.profile.behaviour.ignore_address_hints) hint = 0;
   const auto found = addresses_.take(bytes, std::max<std::uint64_t>(alignment, granularity), hint);
@@ -109,12 +121,14 @@ VirtualMemory::mappings_within(CUdeviceptr address, std::uint64_t bytes) const {
 
 // No mapping may be cut by the range's beginning or end.
 Answer VirtualMemory::check_whole_mappings(CUdeviceptr address, std::uint64_t bytes, Rule rule) const {
+  if (address + bytes < address)
+    return {CUDA_ERROR_INVALID_VALUE, rule, fmt::format("{:#x} + {} is beyond all addresses", address, bytes)};
   for (const CUdeviceptr edge : {address, address + bytes}) {
     const Mapping* cut = find_mapping(edge);
     if (cut != nullptr && cut->address != edge)
-      return {CUDA_ERROR_INVALID_VALUE, rule,
-              fmt::format("the range {:#x} + {} cuts the mapping {:#x} + {}", address, bytes, cut->address,
-                          cut->bytes)};
+      return {
+          CUDA_ERROR_INVALID_VALUE, rule,
+          fmt::format("the range {:#x} + {} cuts the mapping {:#x} + {}", address, bytes, cut->address, cut->bytes)};
   }
   return {};
 }
@@ -132,7 +146,7 @@ Answer VirtualMemory::unmap(CUdeviceptr address, std::size_t bytes) {
   return {};
 }
 
-void VirtualMemory::remove(Mappings::iterator mapping) {
+void VirtualMemory::remove(Mappings::iterator mapping) noexcept {
   host_view_.mapping_goes(mapping->second);
   Handle& handle = *mapping->second.handle;
   mappings_.erase(mapping);
@@ -193,17 +207,27 @@ Answer VirtualMemory::set_access(CUdeviceptr address, std::size_t bytes, const C
                                       mapping->second.handle->allocation->properties.allocFlags.gpuDirectRDMACapable))
       return {CUDA_ERROR_UNKNOWN, Rule::rights_on_behaviour, "setting access is configured to fail"};
 
-  for (auto mapping = mappings_.lower_bound(address); mapping != last; ++mapping) {
-    Rights rights = mapping->second.rights;
-    for (std::size_t index = 0; index < count; ++index) {
-      const CUmemLocation& location = descriptors[index].location;
-      rights.set(location.type == CU_MEM_LOCATION_TYPE_DEVICE ? Accessor::device(location.id) : Accessor::host(),
-                 descriptors[index].flags);
-    }
-    const CUmemAccess_flags host = rights.get(Accessor::host());
-    if (host != mapping->second.rights.get(Accessor::host()))
-      if (Answer answer = host_view_.host_rights_change(mapping->second, host); !answer.ok()) return answer;
-    mapping->second.rights = rights;
+  if (Answer answer = change_host_views(first, last, descriptors, count); !answer.ok()) return answer;
+  for (auto mapping = mappings_.lower_bound(address); mapping != last; ++mapping)
+    mapping->second.rights = granted(mapping->second.rights, descriptors, count);
+  return {};
+}
+
+// Lets the host's processors have what the descriptors grant them, in all mappings or in none.
+Answer VirtualMemory::change_host_views(Mappings::const_iterator first, Mappings::const_iterator last,
+                                        const CUmemAccessDesc* descriptors, std::size_t count) {
+  const auto before = [](const Mapping& mapping) { return mapping.rights.get(Accessor::host()); };
+  const auto after = [&](const Mapping& mapping) {
+    return granted(mapping.rights, descriptors, count).get(Accessor::host());
+  };
+  for (auto mapping = first; mapping != last; ++mapping) {
+    if (after(mapping->second) == before(mapping->second)) continue;
+    Answer answer = host_view_.host_rights_change(mapping->second, after(mapping->second));
+    if (answer.ok()) continue;
+    for (auto changed = first; changed != mapping; ++changed)
+      if (after(changed->second) != before(changed->second))
+        (void)host_view_.host_rights_change(changed->second, before(changed->second));
+    return answer;
   }
   return {};
 }
@@ -220,8 +244,8 @@ Answer VirtualMemory::get_access(unsigned long long* flags, const CUmemLocation*
   *flags = 0;
   if (mapping == nullptr)
     return {CUDA_ERROR_INVALID_VALUE, Rule::access_query, fmt::format("{:#x} is not mapped", address)};
-  *flags = static_cast<unsigned long long>(
-      mapping->rights.get(device ? Accessor::device(location->id) : Accessor::host()));
+  *flags =
+      static_cast<unsigned long long>(mapping->rights.get(device ? Accessor::device(location->id) : Accessor::host()));
   return {};
 }
 
@@ -234,6 +258,7 @@ Answer VirtualMemory::resolve(CUdeviceptr address, std::uint64_t bytes, Accessor
     segments.resize(before);
     return Answer(CUDA_ERROR_INVALID_VALUE, Rule::access_needed, std::move(why));
   };
+  if (end < address) return refuse(fmt::format("{:#x} + {} is beyond all addresses", address, bytes));
   while (address < end) {
     const Mapping* mapping = find_mapping(address);
     if (mapping == nullptr) return refuse(fmt::format("{:#x} is not mapped", address));

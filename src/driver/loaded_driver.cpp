@@ -111,7 +111,7 @@ class LoadedDriver final : public Interface {
     for (const EntryPointInfo& entry : entry_points)
       if (entry.group != EntryPointGroup::multicast || multicast_off_.empty())
         functions_[static_cast<std::size_t>(entry.entry_point)] = lookup(entry);
-    initialise(options);
+    if (options.initialise) initialise(options);
   }
 
 #define CUVMM_ENTRY_POINT(group, name, version, parameters, arguments) \

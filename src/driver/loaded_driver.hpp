@@ -10,6 +10,7 @@ namespace cuvmm::driver {
 
 struct LoadOptions {
   std::string library = "libcuda.so.1";  // a name that the dynamic linker searches for, or a path
+  bool initialise = true;                // false: cuInit, and the check that there are devices, are left to the caller
 };
 
 // Opens the driver library, looks up each entry point of the list through cuGetProcAddress, and initialises it.

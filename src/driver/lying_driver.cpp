@@ -172,7 +172,7 @@ CUresult LyingDriver::cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUm
   if (lies_.ignore_second_grant) {
     const std::lock_guard lock(mutex_);
     if (granted_.contains(pointer)) return CUDA_SUCCESS;
-    if (passed_on.size() > 1) passed_on.resize(1);
+    if (passed_on.size() > 1) passed_on.erase(passed_on.begin() + 1, passed_on.end());
   }
   if (lies_.ignore_read_only)
     for (CUmemAccessDesc& each : passed_on)

@@ -77,7 +77,7 @@ TEST_F(Contexts, DropWhatFollowsAFailureButRunHostFunctionsOfOtherStreams) {
   Journal journal;
   const auto fails = stream();
   const auto other = stream();
-  EXPECT_CODE(engine.submit(other, blocking_at(gate)), SUCCESS);
+  EXPECT_CODE(engine.submit(other, blocking_at(gate, OperationKind::host_function)), SUCCESS);
   EXPECT_CODE(engine.submit(other, noting(journal, "kernel")), SUCCESS);
   EXPECT_CODE(engine.submit(other, noting(journal, "host function", OperationKind::host_function)), SUCCESS);
   EXPECT_CODE(engine.submit(fails, failing()), SUCCESS);
@@ -105,6 +105,30 @@ TEST_F(Contexts, WakeWaitersWhenTheyFail) {
   });
   EXPECT_CODE(engine.synchronize_event(end), ERROR_ILLEGAL_ADDRESS);
   later.join();
+}
+
+TEST_F(Contexts, AreQuietOnceAWaitHasAnsweredTheirFailure) {
+  Gate gate;
+  const auto runs = stream();
+  const auto fails = stream();
+  bool over = false;  // plain: a wait that answers the failure has waited for this operation too
+  EXPECT_CODE(engine.submit(runs, operation([gate, &over] {
+                              gate.pass();
+                              over = true;
+                              return Outcome::done();
+                            })),
+              SUCCESS);
+  gate.await_arrivals();
+  EXPECT_CODE(engine.submit(fails, failing()), SUCCESS);
+  std::thread opener([&] {
+    while (engine.check_context(context).ok()) {
+      std::this_thread::yield();
+    }
+    gate.open();
+  });
+  EXPECT_CODE(engine.synchronize_stream(fails), ERROR_ILLEGAL_ADDRESS);
+  EXPECT_TRUE(over);
+  opener.join();
 }
 
 TEST_F(Contexts, ReleaseStreamsOfOthersThatWaitForThem) {

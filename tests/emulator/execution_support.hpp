@@ -17,54 +17,61 @@ namespace cuvmm::emulator::execution::test {
 
 using abi::CUDA_SUCCESS;
 
-// The names of operations in the order in which they ran.
+// The names of operations in the order in which they ran. Copies share one list, so that an operation which runs to the
+// very end of a test may hold one.
 class Journal {
  public:
-  void note(const std::string& name) {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    names_.push_back(name);
+  void note(const std::string& name) const {
+    const std::lock_guard<std::mutex> guard(state_->mutex);
+    state_->names.push_back(name);
   }
   [[nodiscard]] std::vector<std::string> names() const {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    return names_;
+    const std::lock_guard<std::mutex> guard(state_->mutex);
+    return state_->names;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<std::string> names_;
+  struct State {
+    std::mutex mutex;
+    std::vector<std::string> names;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// Closed at first; operations wait at it, by blocking or by answering `again`.
+// Closed at first; operations wait at it, by blocking or by answering `again`. Copies are the same gate.
 class Gate {
  public:
-  void open() {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    open_ = true;
-    changed_.notify_all();
+  void open() const {
+    const std::lock_guard<std::mutex> guard(state_->mutex);
+    state_->open = true;
+    state_->changed.notify_all();
   }
-  void pass() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ++arrived_;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
+  void pass() const {
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    ++state_->arrived;
+    state_->changed.notify_all();
+    state_->changed.wait(lock, [this] { return state_->open; });
   }
-  [[nodiscard]] Outcome try_to_pass() {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    ++arrived_;
-    changed_.notify_all();
-    return open_ ? Outcome::done() : Outcome::again();
+  [[nodiscard]] Outcome try_to_pass() const {
+    const std::lock_guard<std::mutex> guard(state_->mutex);
+    ++state_->arrived;
+    state_->changed.notify_all();
+    return state_->open ? Outcome::done() : Outcome::again();
   }
-  // Returns once an operation has come to the gate `times` times.
-  void await_arrivals(int times = 1) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return arrived_ >= times; });
+  // Returns once operations have come to the gate `times` times.
+  void await_arrivals(int times = 1) const {
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    state_->changed.wait(lock, [&] { return state_->arrived >= times; });
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-  int arrived_ = 0;
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool open = false;
+    int arrived = 0;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 inline Operation operation(std::function<Outcome()> run, OperationKind kind = OperationKind::kernel,
@@ -76,9 +83,9 @@ inline Operation operation(std::function<Outcome()> run, OperationKind kind = Op
   return made;
 }
 
-inline Operation noting(Journal& journal, const std::string& name, OperationKind kind = OperationKind::kernel) {
+inline Operation noting(const Journal& journal, const std::string& name, OperationKind kind = OperationKind::kernel) {
   return operation(
-      [&journal, name] {
+      [journal, name] {
         journal.note(name);
         return Outcome::done();
       },
@@ -90,16 +97,18 @@ inline Operation nothing() {
 }
 
 // Blocks the thread that runs it, as a host function or a long copy does.
-inline Operation blocking_at(Gate& gate) {
-  return operation([&gate] {
-    gate.pass();
-    return Outcome::done();
-  });
+inline Operation blocking_at(const Gate& gate, OperationKind kind = OperationKind::kernel) {
+  return operation(
+      [gate] {
+        gate.pass();
+        return Outcome::done();
+      },
+      kind);
 }
 
 // Answers `again` until the gate is open, as a kernel that spins on a flag does.
-inline Operation spinning_at(Gate& gate) {
-  return operation([&gate] { return gate.try_to_pass(); });
+inline Operation spinning_at(const Gate& gate) {
+  return operation([gate] { return gate.try_to_pass(); });
 }
 
 inline Operation failing(abi::CUresult code = abi::CUDA_ERROR_ILLEGAL_ADDRESS) {

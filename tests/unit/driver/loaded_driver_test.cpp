@@ -86,6 +86,13 @@ TEST_F(LoadedDriverTest, NoDeviceIsSaidSo) {
   expect_parts(refusal(library("zero_devices")), {"shows no device", "CUDA_VISIBLE_DEVICES"});
 }
 
+TEST_F(LoadedDriverTest, LeavesInitialisationToACallerThatAsksForIt) {
+  const auto driver = load_driver({.library = library("no_device"), .initialise = false});
+  EXPECT_EQ(driver->cuInit(0), CUDA_ERROR_NO_DEVICE) << "the caller finds out by itself";
+  const auto whole = load_driver({.library = library("cuda_13_0"), .initialise = false});
+  EXPECT_EQ(whole->cuInit(0), CUDA_SUCCESS);
+}
+
 TEST_F(LoadedDriverTest, TheToolkitsStubIsRecognised) {
   expect_parts(refusal(library("stub")), {"stub", "LD_LIBRARY_PATH"});
 }
