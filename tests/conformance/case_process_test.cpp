@@ -142,7 +142,9 @@ TEST(RunCases, RunsACaseAloneThatAsksForIt) {
     cases.push_back({"a." + std::to_string(i), [&](Environment&) { return company(*running); },
                      i % 3 == 1 ? no_driver_alone : no_driver});
   run_cases(cases, no_factory(), {60s, 4}, [](const Case& each, const std::string& answer) {
-    if (each.needs.alone) EXPECT_EQ(answer, "1") << each.id;
+    if (each.needs.alone) {
+      EXPECT_EQ(answer, "1") << each.id;
+    }
   });
 }
 
