@@ -18,12 +18,12 @@ namespace {
 // What happens within the process of a case, up to its answer.
 std::string answer_of(const Case& wanted, const DriverFactory& make_driver) {
   try {
-    Environment cuda{make_driver};
+    // Never taken down, as a driver that a case has broken might not come to an end.
+    Environment& cuda = *new Environment{make_driver};
     if (const auto failed = cuda.begin(wanted.needs.start)) return *failed;
     if (wanted.needs.start >= Start::initialized && cuda.device_count() < wanted.needs.devices)
       return "(needs " + std::to_string(wanted.needs.devices) + " devices)";
     const std::string answer = wanted.function(cuda).text();
-    // What the notes say came first; a copy is returned, as the environment's destructor may not.
     return cuda.notes() + answer;
   } catch (const std::exception& error) {
     return std::string{"(exception: "} + error.what() + ")";
@@ -72,7 +72,7 @@ CaseProcess::CaseProcess(const Case& wanted, const DriverFactory& make_driver, s
     close(ends[0]);
     prepare_to_die(time_limit);
     write_all(ends[1], answer_of(wanted, make_driver));
-    _exit(0);  // nothing is taken down: a broken driver could hang in it
+    _exit(0);
   }
   close(ends[1]);
   pipe_ = ends[0];

@@ -29,8 +29,16 @@ const std::set<std::string> left_out = {
     "xproc.legacy_ipc",      "xproc.store_seen_by_exporter",
 };
 
+// "copy" of "copy.no_access", "capture.global" of "capture.global.free": a test's worth of cases.
 std::string group_of(const std::string& id) {
-  return id.substr(0, id.find('.'));
+  const std::size_t first = id.find('.');
+  const std::size_t second = id.find('.', first + 1);
+  return id.substr(0, second == std::string::npos ? first : second);
+}
+
+std::string test_name(std::string group) {
+  std::replace(group.begin(), group.end(), '.', '_');
+  return group;
 }
 
 const Table& table() {
@@ -86,7 +94,7 @@ TEST_P(EmulatorConformance, AnswersAsTheRecordedDriver) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recorded, EmulatorConformance, testing::ValuesIn(groups()),
-                         [](const auto& test) { return test.param; });
+                         [](const auto& test) { return test_name(test.param); });
 
 TEST(RecordedAnswers, AreAllOfCasesThatExist) {
   for (const auto& [id, answer] : recorded())

@@ -36,7 +36,7 @@ std::string described_codes(Environment& cuda, int first, int count) {
 
 void add_error_name_cases(Table& table) {
   for (int first = 0; first < 1000; first += 100) {
-    const std::string range = std::to_string(first) + ".." + std::to_string(first + 99);
+    const std::string range = std::to_string(first) + "_to_" + std::to_string(first + 99);
     table.add(
         "error_names.names_" + range, [first](Environment& cuda) { return names(cuda, first, 100); }, needs_loaded);
     table.add(

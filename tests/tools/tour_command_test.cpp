@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -104,6 +105,25 @@ TEST_F(TourCommand, ShowsTheFeaturesWithAnEmptyFileAndWithOneByte) {
   }
 }
 
+TEST_F(TourCommand, MovesALargeFileInPieces) {
+  // More than the 64 MiB of device memory that a stop may hold; only a few places of the file are written.
+  const std::string path = directory_.path("large");
+  constexpr std::uint64_t size = (std::uint64_t{150} << 20) + 3;
+  {
+    std::ofstream stream(path, std::ios::binary);
+    for (const std::uint64_t place : {std::uint64_t{1000}, size / 2, size - 5}) {
+      stream.seekp(static_cast<std::streamoff>(place));
+      stream << "bytes";
+    }
+  }
+  ASSERT_EQ(std::filesystem::file_size(path), size);
+  const Json report = tour(path, {"--stop", "4.16.2"});
+  EXPECT_EQ(with_status(report, "passed"), Words{"4.16.2"});
+  EXPECT_EQ(stop(report, "4.16.2")["bytes"], size);
+  EXPECT_EQ(stop(report, "4.16.2")["calls"].value("cuMemcpyDtoH", 0), 3);
+  EXPECT_EQ(stop(report, "4.16.2")["calls"].value("cuMemCreate", 0), 2);  // one is refused
+}
+
 TEST_F(TourCommand, ShowsTheSecondDevice) {
   const std::string path = file(5000);
   const Json one = tour(path);
@@ -168,6 +188,60 @@ TEST_F(TourCommand, ListsItsStops) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 3) << result.output;
   for (const std::string& id : all_stops_) EXPECT_NE(result.output.find(id), std::string::npos);
+}
+
+// A driver that is wrong in one way, by the environment, and the only stop that may fail then.
+struct WrongDriver {
+  std::string setting;
+  std::string stop;
+  std::string reason;  // a part of it
+};
+
+void PrintTo(const WrongDriver& wrong, std::ostream* stream) {
+  *stream << wrong.setting;
+}
+
+class TourWithWrongDriver : public TourCommand, public ::testing::WithParamInterface<WrongDriver> {};
+
+TEST_P(TourWithWrongDriver, FailsAtTheStopThatWatchesIt) {
+  for (const char* devices : {"1", "2"}) {
+    const Json report = tour(file(20'001), {"--devices", devices}, {GetParam().setting}, 1);
+    EXPECT_EQ(with_status(report, "failed"), Words{GetParam().stop}) << devices << " devices";
+    const Json& failed = stop(report, GetParam().stop);
+    EXPECT_NE(failed["reason"].get<std::string>().find(GetParam().reason), std::string::npos) << failed["reason"];
+    EXPECT_EQ(failed["checks"].back()["passed"], false);
+  }
+}
+
+TEST_P(TourWithWrongDriver, PassesWithoutThatStop) {
+  Words others;
+  for (const std::string& id : all_stops_) {
+    if (id == GetParam().stop) continue;
+    others.push_back("--stop");
+    others.push_back(id);
+  }
+  EXPECT_EQ(with_status(tour(file(20'001), others, {GetParam().setting}), "passed").size(), all_stops_.size() - 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Lies, TourWithWrongDriver,
+    ::testing::Values(WrongDriver{"CUVMM_LIE=flip_copied_byte", "4.16.2", "read back from the mapped memory"},
+                      WrongDriver{"CUVMM_LIE=keep_released_memory", "4.16.2", "released memory comes back"},
+                      WrongDriver{"CUVMM_LIE=ignore_read_only", "4.16.3.4",
+                                  "a copy into a read-only mapping is refused"},
+                      WrongDriver{"CUVMM_LIE=ignore_second_grant", "4.16.3.4", "a grant to read"}));
+
+INSTANTIATE_TEST_SUITE_P(Faults, TourWithWrongDriver,
+                         ::testing::Values(WrongDriver{"CUVMM_INJECT_FAULT=cuMemExportToShareableHandle:1:UNKNOWN",
+                                                       "4.16.1.2", "descriptors: the device says yes"},
+                                           WrongDriver{"CUVMM_INJECT_FAULT=cuMemUnmap:2:UNKNOWN", "4.16.2",
+                                                       "unmapping the whole mapping is accepted"}));
+
+TEST_F(TourCommand, RefusesALieThatIsNone) {
+  const ProgramResult result = run_program({"tour", file(10), "--driver", "emulated"}, {"CUVMM_LIE=white"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.output, "");
+  EXPECT_NE(result.errors.find("white"), std::string::npos) << result.errors;
 }
 
 TEST_F(TourCommand, TellsItsVersionAndItsOptions) {

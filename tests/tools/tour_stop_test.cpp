@@ -39,7 +39,7 @@ TEST(TourPieces, AreTheWholeInputInOrder) {
   const InputFile input(path);
   Checks checks;
   Progress progress;
-  Visit visit{nullptr, {}, input, 0, DriverChoice::emulated, progress, checks, "", 0};
+  Visit visit{Driver::wrap(nullptr), {}, input, 0, DriverChoice::emulated, progress, checks, "", 0};
 
   std::string together;
   std::vector<std::uint64_t> offsets;
@@ -59,7 +59,7 @@ TEST(TourPieces, OfAnEmptyInputAreNone) {
   const InputFile input(directory.path("file"));
   Checks checks;
   Progress progress;
-  Visit visit{nullptr, {}, input, 0, DriverChoice::emulated, progress, checks, "", 0};
+  Visit visit{Driver::wrap(nullptr), {}, input, 0, DriverChoice::emulated, progress, checks, "", 0};
   for_each_piece(visit, 8, [](std::uint64_t, std::span<std::byte>) { FAIL() << "a piece of nothing"; });
   EXPECT_EQ(visit.bytes, 0U);
 }

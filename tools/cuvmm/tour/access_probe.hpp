@@ -22,7 +22,7 @@ struct AccessProbe {
   DriverChoice driver = DriverChoice::automatic;
   int devices = 1;
   int toucher = 0;
-  std::vector<int> grants;  // CUmemAccess_flags; none for a fresh mapping
+  std::vector<int> grants;  // of cuvmm::AccessRights; none for a fresh mapping
   Touch touch = Touch::load;
 };
 

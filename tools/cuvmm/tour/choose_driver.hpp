@@ -1,16 +1,15 @@
 // Which driver the command works with.
 #pragma once
 
-#include <memory>
 #include <string>
 
-#include "driver/interface.hpp"
+#include "cuvmm/driver.hpp"
 #include "tour/options.hpp"
 
 namespace cuvmm::tour {
 
 struct OpenedDriver {
-  std::shared_ptr<driver::Interface> driver;
+  Driver driver;
   std::string remark;  // why it is not the driver that the user may expect; empty if it is
 };
 

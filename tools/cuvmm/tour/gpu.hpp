@@ -8,6 +8,8 @@
 #include <span>
 #include <string_view>
 
+#include "cuvmm/device.hpp"
+#include "cuvmm/driver.hpp"
 #include "driver/interface.hpp"
 #include "tour/report.hpp"
 
@@ -18,7 +20,7 @@ namespace cuvmm::tour {
 class ReachableHostMemory {
  public:
   // Needs a current context. Throws cuvmm::Error.
-  ReachableHostMemory(std::shared_ptr<driver::Interface> driver, std::size_t bytes);
+  ReachableHostMemory(const Driver& driver, std::size_t bytes);
   ReachableHostMemory(const ReachableHostMemory&) = delete;
   ReachableHostMemory& operator=(const ReachableHostMemory&) = delete;
   ~ReachableHostMemory();
@@ -29,7 +31,7 @@ class ReachableHostMemory {
   [[nodiscard]] abi::CUdeviceptr address() const noexcept { return address_; }
 
  private:
-  std::shared_ptr<driver::Interface> driver_;
+  Driver driver_;
   std::size_t size_;
   void* pointer_ = nullptr;
   abi::CUdeviceptr address_ = 0;
@@ -39,17 +41,14 @@ class ReachableHostMemory {
 // returns when its work is done. Throws cuvmm::Error where a driver call fails. Thread-safety: for one thread.
 class Gpu {
  public:
-  Gpu(std::shared_ptr<driver::Interface> driver, int ordinal);
+  Gpu(const Driver& driver, DeviceOrdinal ordinal);
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
   ~Gpu();
 
-  [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
-  [[nodiscard]] abi::CUdevice device() const noexcept { return device_; }
-  [[nodiscard]] DeviceReport describe() const;
-
-  // A device attribute: 0 or 1 for most.
-  [[nodiscard]] int attribute(abi::CUdevice_attribute attribute) const;
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
+  [[nodiscard]] Location location() const noexcept { return device_.location(); }
+  [[nodiscard]] int ordinal() const noexcept { return device_.ordinal().value; }
 
   // Makes the device's context the thread's current one.
   void make_current() const;
@@ -77,6 +76,9 @@ class Gpu {
   // Throws Unavailable if kernels of this build cannot run on this driver.
   void require_kernels() const;
 
+  // Throws Unavailable if the device has no virtual memory management.
+  void require_virtual_memory() const;
+
  private:
   template <typename Parameters>
   abi::CUresult launch(Parameters parameters, std::uint64_t elements);
@@ -84,9 +86,8 @@ class Gpu {
   void prepare_sum();
   void require_success(abi::CUresult result) const;
 
-  std::shared_ptr<driver::Interface> driver_;
-  int ordinal_;
-  abi::CUdevice device_ = 0;
+  Device device_;
+  driver::Interface& interface_;
   abi::CUcontext context_ = nullptr;
   abi::CUmodule module_ = nullptr;  // loaded when a kernel is first needed
   abi::CUdeviceptr sum_ = 0;        // eight bytes of plain device memory, likewise

@@ -6,8 +6,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "cuvmm/driver.hpp"
+#include "cuvmm/error.hpp"
 #include "driver/interface.hpp"
 #include "tour/checks.hpp"
 #include "tour/gpu.hpp"
@@ -19,7 +22,7 @@ namespace cuvmm::tour {
 
 // What a stop works with.
 struct Visit {
-  std::shared_ptr<driver::Interface> driver;   // counts the calls
+  Driver driver;                               // counts the calls
   std::span<const std::unique_ptr<Gpu>> gpus;  // those that take part, at least one
   const InputFile& input;
   std::uint64_t checksum;  // of the input, taken by the host from the file
@@ -56,11 +59,32 @@ void for_each_piece(Visit& visit, std::uint64_t most_bytes,
 [[nodiscard]] std::uint64_t window_bytes(std::uint64_t input_bytes, std::uint64_t granularity,
                                          std::uint64_t free_bytes);
 
+// Makes sure that the checksum taken through the feature is the input's. `what` is how it was seen.
+void require_checksum(Visit& visit, std::uint64_t seen, const std::string& what);
+
 // Makes sure that a call that breaks a rule was refused; the check's statement names the code it was refused with.
 // `violation` is what was tried: "mapping a part of an allocation".
 void require_refused(Checks& checks, abi::CUresult result, const std::string& violation);
 
 // Makes sure that a call succeeded that differs from a refused one in one thing only.
 void require_accepted(Checks& checks, abi::CUresult result, const std::string& tried);
+
+// The same for a function of the library: returns what `attempt` returns.
+template <typename Attempt>
+auto require_accepted(Checks& checks, const std::string& tried, Attempt attempt) {
+  try {
+    if constexpr (std::is_void_v<decltype(attempt())>) {
+      attempt();
+      checks.require(true, tried + " is accepted");
+    } else {
+      auto made = attempt();
+      checks.require(true, tried + " is accepted");
+      return made;
+    }
+  } catch (const Error& error) {
+    checks.require(false, tried + " is accepted", error.what());
+    throw;
+  }
+}
 
 }  // namespace cuvmm::tour

@@ -1,38 +1,34 @@
 // 4.16.2: the life of physical memory and of its address, step by step, with the rules shown by breaking them.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
-#include "driver/call.hpp"
+#include "cuvmm/access_grant.hpp"
+#include "cuvmm/address_reservation.hpp"
+#include "cuvmm/copy.hpp"
+#include "cuvmm/mapping.hpp"
+#include "cuvmm/physical_memory.hpp"
 #include "tour/content_checksum.hpp"
-#include "tour/device_memory.hpp"
 #include "tour/stop.hpp"
 
 namespace cuvmm::tour {
 namespace {
 
-using driver::call;
-using driver::EntryPoint;
 using namespace abi;
 
-// One allocation, one reservation, one mapping. Each step makes its checks; the destructor gives back what a step that
-// failed left behind.
+// One allocation, one reservation, one mapping. Each step breaks its rule first, past the library, which would not let
+// it; then it does the same rightly, with the library.
 class LifeCycle {
  public:
   explicit LifeCycle(Visit& visit)
-      : visit_(visit), driver_(*visit.driver), gpu_(*visit.gpus.front()), properties_(device_memory(gpu_)) {}
-  LifeCycle(const LifeCycle&) = delete;
-  LifeCycle& operator=(const LifeCycle&) = delete;
-  ~LifeCycle() {
-    if (mapped_) driver_.cuMemUnmap(range_, size_);
-    if (created_) driver_.cuMemRelease(memory_);
-    if (reserved_) driver_.cuMemAddressFree(range_, size_);
-  }
+      : visit_(visit), driver_(visit.driver.interface()), gpu_(*visit.gpus.front()), properties_{gpu_.location()} {}
 
   // 1. The granularity: every size is a multiple of it. At least two granules, so that there are parts.
   void choose_size() {
-    granule_ = granularity(driver_, properties_, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    granule_ = PhysicalMemory::granularity(visit_.driver, properties_);
     size_ = window_bytes(visit_.input.size(), granule_, gpu_.free_memory());
     visit_.shown = fmt::format("{} bytes in whole granules of {}, from creation to the end", with_separators(size_),
                                with_separators(granule_));
@@ -40,47 +36,49 @@ class LifeCycle {
 
   // 2. Physical memory.
   void create() {
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu_.ordinal()};
     CUmemGenericAllocationHandle unwanted = 0;
-    const CUresult unaligned = driver_.cuMemCreate(&unwanted, size_ + 1, &properties_, 0);
+    const CUresult unaligned = driver_.cuMemCreate(&unwanted, size_ + 1, &properties, 0);
     if (unaligned == CUDA_SUCCESS) driver_.cuMemRelease(unwanted);
     require_refused(visit_.checks, unaligned, "creating memory that is no multiple of the granularity");
+
     const std::uint64_t free_before = gpu_.free_memory();
-    const CUresult aligned = driver_.cuMemCreate(&memory_, size_, &properties_, 0);
-    created_ = aligned == CUDA_SUCCESS;
-    require_accepted(visit_.checks, aligned, "creating whole granules");
+    memory_ = require_accepted(visit_.checks, "creating whole granules",
+                               [&] { return PhysicalMemory::create(visit_.driver, properties_, size_); });
     const std::uint64_t free_after = gpu_.free_memory();
     visit_.checks.require(free_before >= free_after + size_, "creating memory takes it from the device's free memory",
                           fmt::format("{} bytes were free before, {} after", free_before, free_after));
   }
 
-  // 3. An address for it.
+  // 3. Addresses for it.
   void reserve() {
     CUdeviceptr unwanted = 0;
     const CUresult unaligned = driver_.cuMemAddressReserve(&unwanted, size_ + 1, 0, 0, 0);
     if (unaligned == CUDA_SUCCESS) driver_.cuMemAddressFree(unwanted, size_ + 1);
     require_refused(visit_.checks, unaligned, "reserving addresses that are no multiple of the granularity");
-    const CUresult aligned = driver_.cuMemAddressReserve(&range_, size_, 0, 0, 0);
-    reserved_ = aligned == CUDA_SUCCESS;
-    require_accepted(visit_.checks, aligned, "reserving whole granules of addresses");
+    range_ = require_accepted(visit_.checks, "reserving whole granules of addresses",
+                              [&] { return AddressReservation::create(visit_.driver, size_); });
+    address_ = range_->address().value;
   }
 
-  // 4. The memory at the address.
+  // 4. The memory at the addresses.
   void map() {
-    const CUresult part = driver_.cuMemMap(range_, granule_, 0, memory_, 0);
-    if (part == CUDA_SUCCESS) driver_.cuMemUnmap(range_, granule_);
+    const CUresult part = driver_.cuMemMap(address_, granule_, 0, memory_->handle(), 0);
+    if (part == CUDA_SUCCESS) driver_.cuMemUnmap(address_, granule_);
     require_refused(visit_.checks, part, "mapping a part of an allocation");
-    const CUresult whole = driver_.cuMemMap(range_, size_, 0, memory_, 0);
-    mapped_ = whole == CUDA_SUCCESS;
-    require_accepted(visit_.checks, whole, "mapping the whole allocation");
+    mapping_ = require_accepted(visit_.checks, "mapping the whole allocation",
+                                [&] { return Mapping::create(*range_, 0, *memory_); });
   }
 
   // 5. The right to touch it.
   void set_access() {
-    const CUmemAccessDesc access = rights_of(gpu_, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    require_refused(visit_.checks, driver_.cuMemSetAccess(range_, granule_, &access, 1),
+    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, gpu_.ordinal()}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    require_refused(visit_.checks, driver_.cuMemSetAccess(address_, granule_, &access, 1),
                     "setting access for a part of a mapping");
-    require_accepted(visit_.checks, driver_.cuMemSetAccess(range_, size_, &access, 1),
-                     "setting access for the whole mapping");
+    require_accepted(visit_.checks, "setting access for the whole mapping",
+                     [&] { grant(*mapping_, gpu_.location(), AccessRights::read_write); });
   }
 
   // 6. The use of it: in by a copy, looked at by a kernel, and out by a copy.
@@ -88,54 +86,43 @@ class LifeCycle {
     std::uint64_t seen_by_kernel = 0;
     ContentChecksum read_back;
     for_each_piece(visit_, size_, [&](std::uint64_t offset, std::span<std::byte> piece) {
-      call<EntryPoint::cuMemcpyHtoD>(driver_, range_, static_cast<const void*>(piece.data()), piece.size());
-      seen_by_kernel += gpu_.checksum(range_, piece.size(), offset / gpu::checksum_word_bytes);
+      copy_bytes_to_device(*mapping_, 0, piece);
+      seen_by_kernel += gpu_.checksum(address_, piece.size(), offset / cuvmm::gpu::checksum_word_bytes);
       std::fill(piece.begin(), piece.end(), std::byte{0});
-      call<EntryPoint::cuMemcpyDtoH>(driver_, static_cast<void*>(piece.data()), range_, piece.size());
+      copy_bytes_from_device(piece, *mapping_, 0);
       read_back.add(piece);
     });
-    require_checksum(seen_by_kernel, "a kernel sees the input in the mapped memory");
-    require_checksum(read_back.value(), "the input is read back from the mapped memory");
+    require_checksum(visit_, seen_by_kernel, "a kernel sees the input in the mapped memory");
+    require_checksum(visit_, read_back.value(), "the input is read back from the mapped memory");
   }
 
   // 7. The mapping's end.
   void unmap() {
-    require_refused(visit_.checks, driver_.cuMemAddressFree(range_, size_), "freeing addresses with a live mapping");
-    require_refused(visit_.checks, driver_.cuMemUnmap(range_, granule_), "unmapping a part of a mapping");
-    const CUresult whole = driver_.cuMemUnmap(range_, size_);
-    mapped_ = whole != CUDA_SUCCESS;
-    require_accepted(visit_.checks, whole, "unmapping the whole mapping");
+    require_refused(visit_.checks, driver_.cuMemAddressFree(address_, size_), "freeing addresses with a live mapping");
+    require_refused(visit_.checks, driver_.cuMemUnmap(address_, granule_), "unmapping a part of a mapping");
+    require_accepted(visit_.checks, "unmapping the whole mapping", [&] { mapping_->unmap(); });
     const unsigned char byte = 1;
-    require_refused(visit_.checks, driver_.cuMemcpyHtoD(range_, &byte, 1), "a copy to addresses that were unmapped");
+    require_refused(visit_.checks, driver_.cuMemcpyHtoD(address_, &byte, 1), "a copy to addresses that were unmapped");
   }
 
   // 8. The memory's end.
   void release() {
     const std::uint64_t free_before = gpu_.free_memory();
-    const CUresult released = driver_.cuMemRelease(memory_);
-    created_ = released != CUDA_SUCCESS;
-    require_accepted(visit_.checks, released, "releasing the memory");
+    require_accepted(visit_.checks, "releasing the memory", [&] { memory_->release(); });
     visit_.checks.require(
         comes_back(free_before), "released memory comes back to the device's free memory",
         fmt::format("{} bytes were free before and {} after, of {} released", free_before, gpu_.free_memory(), size_));
   }
 
-  // 9. The address's end.
+  // 9. The addresses' end.
   void free_addresses() {
-    require_refused(visit_.checks, driver_.cuMemAddressFree(range_, granule_), "freeing a part of a reservation");
-    const CUresult whole = driver_.cuMemAddressFree(range_, size_);
-    reserved_ = whole != CUDA_SUCCESS;
-    require_accepted(visit_.checks, whole, "freeing the whole reservation");
+    require_refused(visit_.checks, driver_.cuMemAddressFree(address_, granule_), "freeing a part of a reservation");
+    require_accepted(visit_.checks, "freeing the whole reservation", [&] { range_->free(); });
   }
 
  private:
-  void require_checksum(std::uint64_t seen, const std::string& what) {
-    visit_.checks.require(seen == visit_.checksum, fmt::format("{}: its checksum is {:016x}", what, visit_.checksum),
-                          fmt::format("it is {:016x}", seen));
-  }
-
-  // Whether the device has that much more free memory than before. Others may use the device too, and a driver may
-  // take a moment: so it is asked several times.
+  // Whether the device has that much more free memory than before. Others may use the device too, and a driver may take
+  // a moment: so it is asked several times.
   bool comes_back(std::uint64_t free_before) const {
     for (int attempt = 0; attempt < 20; ++attempt) {
       if (gpu_.free_memory() >= free_before + size_) return true;
@@ -147,18 +134,18 @@ class LifeCycle {
   Visit& visit_;
   driver::Interface& driver_;
   Gpu& gpu_;
-  CUmemAllocationProp properties_;
+  MemoryProperties properties_;
   std::size_t granule_ = 0;
   std::size_t size_ = 0;
-  CUmemGenericAllocationHandle memory_ = 0;
-  CUdeviceptr range_ = 0;
-  bool created_ = false;
-  bool reserved_ = false;
-  bool mapped_ = false;
+  std::optional<PhysicalMemory> memory_;
+  std::optional<AddressReservation> range_;
+  std::optional<Mapping> mapping_;
+  CUdeviceptr address_ = 0;
 };
 
 void visit_life_cycle(Visit& visit) {
-  require_virtual_memory_and_kernels(*visit.gpus.front());
+  visit.gpus.front()->require_virtual_memory();
+  visit.gpus.front()->require_kernels();
   visit.gpus.front()->make_current();
   LifeCycle life(visit);
   life.choose_size();
