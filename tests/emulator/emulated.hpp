@@ -81,8 +81,7 @@ inline CUmemAccessDesc grant_host(CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_
 class Emulated {
  public:
   explicit Emulated(const Configuration& configuration = strict())
-      : driver_(std::make_shared<api::EmulatedDriver>(configuration)) {
-    configuration.validate();
+      : driver_((configuration.validate(), std::make_shared<api::EmulatedDriver>(configuration))) {
     EXPECT_EQ(driver_->cuInit(0), CUDA_SUCCESS);
     use(0);
   }
