@@ -99,6 +99,7 @@ Device Driver::device(DeviceOrdinal ordinal) const {
 std::vector<Device> Driver::devices() const {
   std::vector<Device> all;
   const int count = device_count();
+  all.reserve(static_cast<std::size_t>(count));
   for (int ordinal = 0; ordinal < count; ++ordinal) all.push_back(device(DeviceOrdinal{ordinal}));
   return all;
 }

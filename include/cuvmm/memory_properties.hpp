@@ -29,6 +29,7 @@ enum class HandleType : unsigned { posix_file_descriptor = 1, win32 = 2, win32_k
 class HandleTypes {
  public:
   constexpr HandleTypes() noexcept = default;
+  // A type is a set of one. NOLINTNEXTLINE(google-explicit-constructor)
   constexpr HandleTypes(HandleType type) noexcept : bits_(static_cast<unsigned>(type)) {}
 
   [[nodiscard]] constexpr bool contains(HandleType type) const noexcept {

@@ -37,8 +37,8 @@ std::shared_ptr<Interface> decorated_from_environment(std::shared_ptr<Interface>
     driver = std::make_shared<LyingDriver>(std::move(driver), lies);
   });
   with_variable("CUVMM_INJECT_FAULT", [&](std::string_view text) {
-    std::vector<Fault> faults = parse_faults(text);
-    driver = std::make_shared<FaultInjectingDriver>(std::move(driver), std::move(faults));
+    const std::vector<Fault> faults = parse_faults(text);
+    driver = std::make_shared<FaultInjectingDriver>(std::move(driver), faults);
   });
   with_variable("CUVMM_RECORD", [&](std::string_view text) {
     LineSink sink = append_to_file(std::string(text));

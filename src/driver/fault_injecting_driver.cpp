@@ -19,7 +19,7 @@ bool concerns(const Fault& fault, EntryPoint entry) {
 
 }  // namespace
 
-FaultInjectingDriver::FaultInjectingDriver(std::shared_ptr<Interface> next, std::vector<Fault> faults)
+FaultInjectingDriver::FaultInjectingDriver(std::shared_ptr<Interface> next, const std::vector<Fault>& faults)
     : Decorator(std::move(next)) {
   for (const Fault& fault : faults) inject(fault);
 }

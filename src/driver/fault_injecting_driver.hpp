@@ -16,7 +16,7 @@ namespace cuvmm::driver {
 // at one call, the one that was added first answers. Thread-safe: each call is counted once, by one thread.
 class FaultInjectingDriver final : public Decorator<FaultInjectingDriver> {
  public:
-  explicit FaultInjectingDriver(std::shared_ptr<Interface> next, std::vector<Fault> faults = {});
+  explicit FaultInjectingDriver(std::shared_ptr<Interface> next, const std::vector<Fault>& faults = {});
 
   // Adds a fault; its calls are counted from now.
   void inject(const Fault& fault);
