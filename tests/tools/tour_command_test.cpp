@@ -24,7 +24,7 @@ class TourCommand : public ::testing::Test {
     std::mt19937_64 random(size);
     std::string content(size, '\0');
     std::generate(content.begin(), content.end(), [&] { return static_cast<char>(random()); });
-    const std::string path = directory_.path("file-" + std::to_string(size));
+    std::string path = directory_.path("file-" + std::to_string(size));
     std::ofstream(path, std::ios::binary) << content;
     return path;
   }
