@@ -336,6 +336,17 @@ Answer Engine::synchronize_stream(const StreamPointer& stream) {
   return wait_for(lock, unfinished_work(lock, stream), stream->context);
 }
 
+Answer Engine::drain_context(const ContextPointer& context) {
+  if (inside_host_function()) {
+    return refuse_waiting_in_host_function();
+  }
+  Lock lock(scheduler_);
+  if (Answer answer = usable_for_waiting(lock, context); !answer.ok()) {
+    return answer;
+  }
+  return wait_for(lock, unfinished_work(lock, context), context);
+}
+
 Answer Engine::synchronize_context(const ContextPointer& context) {
   if (inside_host_function()) {
     return refuse_waiting_in_host_function();
@@ -352,6 +363,10 @@ Answer Engine::synchronize_context(const ContextPointer& context) {
   if (Answer answer = forbid_unsafe_call(lock, "synchronizing a context"); !answer.ok()) {
     return answer;
   }
+  return wait_for(lock, unfinished_work(lock, context), context);
+}
+
+std::vector<Engine::Awaited> Engine::unfinished_work(const Lock&, const ContextPointer& context) {
   std::vector<Awaited> work;
   for (const StreamPointer& stream : context->streams) {
     if (unfinished(stream)) {
@@ -361,7 +376,7 @@ Answer Engine::synchronize_context(const ContextPointer& context) {
   if (unfinished(context->legacy)) {
     work.push_back({context->legacy->last, context->legacy});
   }
-  return wait_for(lock, work, context);
+  return work;
 }
 
 std::optional<UnfinishedOperation> Engine::first_unfinished_touching(abi::CUdeviceptr address, std::size_t bytes) {

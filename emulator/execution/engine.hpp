@@ -77,6 +77,8 @@ class Engine {
   void fail_context(const ContextPointer& context, Fault fault);
   // Waits for all work submitted to the context before. cuCtxSynchronize.
   Answer synchronize_context(const ContextPointer& context);
+  // The same wait, which no capture forbids: what cuMemFree does before it frees.
+  Answer drain_context(const ContextPointer& context);
 
   // Streams.
 
@@ -170,6 +172,7 @@ class Engine {
   std::shared_ptr<Completion> enqueue(Lock& lock, const StreamPointer& stream, Operation operation,
                                       Completions waits_for, bool wait_here = false);
   std::vector<Awaited> unfinished_work(const Lock&, const StreamPointer& stream) const;
+  static std::vector<Awaited> unfinished_work(const Lock&, const ContextPointer& context);
   void step_for_query(Lock& lock);
   Answer wait_for(Lock& lock, const std::vector<Awaited>& awaited, const ContextPointer& context);
 

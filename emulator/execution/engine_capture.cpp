@@ -44,9 +44,6 @@ Answer Engine::forbid_observing_capture(Lock&, const StreamPointer& stream, cons
   if (!stream->capture) {
     return {};
   }
-  if (stream->capture->invalidated) {
-    return answer_invalidated();
-  }
   stream->capture->invalidated = true;
   return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
           std::string(what) +
@@ -137,7 +134,7 @@ Answer Engine::capture_wait(Lock&, const StreamPointer& stream, const EventPoint
   }
   if (stream->legacy()) {
     capture->invalidated = true;
-    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the legacy default stream cannot be captured"};
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the legacy default stream cannot be captured"};
   }
   if (!stream->capture) {
     stream->capture = capture;

@@ -29,6 +29,9 @@ Answer Engine::launch(const GraphExecPointer& exec, const StreamPointer& stream)
   if (!exec) {
     return {abi::CUDA_ERROR_INVALID_VALUE, "there is no such instantiated graph"};
   }
+  if (Answer answer = forbid_observing_capture(lock, stream, "launching a graph in"); !answer.ok()) {
+    return answer;
+  }
   return accept(lock, stream, launch_operation(exec));
 }
 

@@ -16,11 +16,13 @@ namespace cuvmm::conformance {
 // A piece of an answer, or a whole one. It is made from whatever a case has in hand, so that cases stay short.
 class Answer {
  public:
+  // NOLINTBEGIN(google-explicit-constructor): whatever a case returns becomes its answer
   Answer(abi::CUresult result) : text_(result_name(result)) {}
   Answer(std::string text) : text_(std::move(text)) {}
   Answer(std::string_view text) : text_(text) {}
   Answer(const char* text) : text_(text) {}
   Answer(std::integral auto number) : text_(std::to_string(number)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] const std::string& text() const noexcept { return text_; }
 

@@ -12,7 +12,7 @@ namespace {
 
 class Answers : public testing::Test {
  protected:
-  ~Answers() override { std::filesystem::remove(path_); }
+  void TearDown() override { std::filesystem::remove(path_); }
   std::map<std::string, std::string> read(const std::string& content) {
     std::ofstream{path_} << content;
     return read_answers(path_);

@@ -1,11 +1,11 @@
 #include "conformance/case_process.hpp"
 
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <exception>
 #include <list>
 #include <map>

@@ -1,11 +1,11 @@
 #include "conformance/case_process.hpp"
 
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <new>
 #include <stdexcept>
 
@@ -94,6 +94,7 @@ TEST(CaseProcess, TellsThatDevicesAreMissing) {
 
 TEST(RunCases, ReportsInTheOrderOfTheCases) {
   std::vector<Case> cases;
+  cases.reserve(12);
   for (int i = 0; i < 12; ++i)
     cases.push_back({"a." + std::to_string(i),
                      [i](Environment&) {
@@ -138,6 +139,7 @@ Answer company(std::atomic<int>& running) {
 TEST(RunCases, RunsACaseAloneThatAsksForIt) {
   Shared running;
   std::vector<Case> cases;
+  cases.reserve(9);
   for (int i = 0; i < 9; ++i)
     cases.push_back({"a." + std::to_string(i), [&](Environment&) { return company(*running); },
                      i % 3 == 1 ? no_driver_alone : no_driver});
@@ -151,6 +153,7 @@ TEST(RunCases, RunsACaseAloneThatAsksForIt) {
 TEST(RunCases, RunsNoMoreAtATimeThanAsked) {
   Shared running;
   std::vector<Case> cases;
+  cases.reserve(9);
   for (int i = 0; i < 9; ++i)
     cases.push_back({"a." + std::to_string(i), [&](Environment&) { return company(*running); }, no_driver});
   run_cases(cases, no_factory(), {60s, 3},

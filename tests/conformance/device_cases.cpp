@@ -55,7 +55,7 @@ std::string text_written(CUresult result, const std::array<char, 64>& buffer, in
 void add_texts(Table& table) {
   for (const int length : {-1, 0, 1, 5})
     add(table, "device.name_length_" + std::to_string(length), [length](Environment& cuda) {
-      std::array<char, 64> buffer;
+      std::array<char, 64> buffer{};
       buffer.fill('#');
       const CUresult result = cuda->cuDeviceGetName(buffer.data(), length, 0);
       return text_written(result, buffer, length < 0 ? 0 : length);
@@ -63,7 +63,7 @@ void add_texts(Table& table) {
   add(table, "device.name_null", [](Environment& cuda) { return cuda->cuDeviceGetName(nullptr, 10, 0); });
   for (const int length : {-1, 0, 1, 5, 12, 13, 20})
     add(table, "device.pci_bus_id_length_" + std::to_string(length), [length](Environment& cuda) {
-      std::array<char, 64> buffer;
+      std::array<char, 64> buffer{};
       buffer.fill('#');
       const CUresult result = cuda->cuDeviceGetPCIBusId(buffer.data(), length, 0);
       return text_written(result, buffer, length < 0 ? 0 : length);

@@ -15,6 +15,7 @@ class Gate {
   Gate() = default;
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
+  ~Gate() = default;
 
   // Enqueues the wait.
   void block(Environment& cuda, CUstream stream) {

@@ -81,7 +81,7 @@ void add_types(Table& table) {
 void add_handles(Table& table) {
   table.add("import.props", [](Environment& cuda) {
     const CUmemGenericAllocationHandle handle = imported(cuda);
-    CUmemAllocationProp seen;
+    CUmemAllocationProp seen{};
     std::memset(&seen, 0xff, sizeof seen);
     const CUresult result = cuda->cuMemGetAllocationPropertiesFromHandle(&seen, handle);
     return result_name(result) + " type=" + std::to_string(seen.type) + " loc=" + std::to_string(seen.location.type) +

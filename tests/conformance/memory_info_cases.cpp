@@ -62,7 +62,7 @@ void add_allocations(Table& table) {
         cuda.allocate_host();
         const std::size_t before = free_bytes(cuda);
         cuda.allocate_host(64 * mebibyte);
-        return shrunk_by(cuda, before) < 32 * 1024 ? "not counted" : "counted";
+        return shrunk_by(cuda, before) < 32LL * 1024 ? "not counted" : "counted";
       },
       needs_alone);
 }
@@ -86,9 +86,9 @@ void add_physical_memory(Table& table) {
         const CUmemGenericAllocationHandle handle = cuda.create(64 * mebibyte);
         cuda.map(address, 64 * mebibyte, handle);
         cuda.expect("release", cuda->cuMemRelease(handle));
-        const bool held = shrunk_by(cuda, before) >= 60 * 1024;
+        const bool held = shrunk_by(cuda, before) >= 60LL * 1024;
         cuda.unmap(address, 64 * mebibyte);
-        const bool returned = shrunk_by(cuda, before) < 4 * 1024;
+        const bool returned = shrunk_by(cuda, before) < 4LL * 1024;
         return spaces({held ? "held" : "gone", returned ? "returned" : "kept"});
       },
       needs_alone);
@@ -98,7 +98,7 @@ void add_physical_memory(Table& table) {
         const std::size_t before = free_bytes(cuda);
         const Exported exported = cuda.export_new(64 * mebibyte);
         cuda.expect("release", cuda->cuMemRelease(exported.handle));
-        return shrunk_by(cuda, before) >= 60 * 1024 ? "held" : "gone";
+        return shrunk_by(cuda, before) >= 60LL * 1024 ? "held" : "gone";
       },
       needs_alone);
 }

@@ -9,7 +9,7 @@ namespace {
 
 // Every field of the properties that the driver reports for memory made with `properties`.
 std::string reported(Environment& cuda, const CUmemAllocationProp& properties) {
-  CUmemAllocationProp seen;
+  CUmemAllocationProp seen{};
   std::memset(&seen, 0xff, sizeof seen);
   const CUresult result = cuda->cuMemGetAllocationPropertiesFromHandle(&seen, cuda.create(granule, properties));
   return result_name(result) + " type=" + std::to_string(seen.type) + " loc=" + std::to_string(seen.location.type) +

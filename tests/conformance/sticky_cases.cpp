@@ -1,7 +1,6 @@
 // What a driver answers after a kernel broke its context, and what heals it.
-#include <time.h>
-
 #include <algorithm>
+#include <ctime>
 #include <vector>
 
 #include "conformance/case_groups.hpp"
