@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <stdexcept>
+
 #include "cuvmm/error.hpp"
 #include "emulator/configuration.hpp"
 #include "tour/input_file.hpp"
@@ -10,9 +13,13 @@ namespace cuvmm::tour {
 namespace {
 
 OpenedDriver open_emulated_driver(int devices) {
-  emulator::Configuration configuration;
-  configuration.devices = devices;
-  return {Driver::emulated(configuration), {}};
+  try {
+    emulator::Configuration configuration = emulator::Configuration::from_environment();
+    configuration.devices = std::max(configuration.devices, devices);
+    return {Driver::emulated(configuration), {}};
+  } catch (const std::invalid_argument& wrong) {
+    throw InputError(wrong.what());
+  }
 }
 
 OpenedDriver open_either_driver(int devices) {
