@@ -35,17 +35,26 @@ Driver Driver::cuda() {
   return opened;
 }
 
-Driver Driver::emulated() {
-  return emulated(emulator::Configuration());
-}
+namespace {
 
-Driver Driver::emulated(const emulator::Configuration& configuration) {
-  std::shared_ptr<driver::Interface> made;
+// What `make` answers; an emulated machine that cannot be is a misuse of Driver::emulated.
+template <class Make>
+auto configured(Make make) {
   try {
-    made = emulator::make_emulated_driver(configuration);
+    return make();
   } catch (const std::invalid_argument& error) {
     raise(invalid_use("Driver::emulated", "configuration", error.what(), ""));
   }
+}
+
+}  // namespace
+
+Driver Driver::emulated() {
+  return emulated(configured(emulator::Configuration::from_environment));
+}
+
+Driver Driver::emulated(const emulator::Configuration& configuration) {
+  auto made = configured([&] { return emulator::make_emulated_driver(configuration); });
   Driver opened(driver::decorated_from_environment(std::move(made)));
   call<EntryPoint::cuInit>(opened.interface(), 0U);
   return opened;

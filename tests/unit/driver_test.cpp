@@ -83,6 +83,21 @@ TEST(Driver, EachEmulatedMachineIsItsOwn) {
   EXPECT_NE(machine, Driver::emulated(two));
 }
 
+TEST(Driver, TheEnvironmentConfiguresTheEmulatedMachine) {
+  const EnvironmentVariable choice("CUVMM_DRIVER", "emulated");
+  const EnvironmentVariable none("CUVMM_EMULATOR", nullptr);
+  EXPECT_EQ(Driver::open().device_count(), 1);
+  const EnvironmentVariable three("CUVMM_EMULATOR", "devices=3");
+  EXPECT_EQ(Driver::open().device_count(), 3);
+  const EnvironmentVariable wrong("CUVMM_EMULATOR", "devices=0");
+  try {
+    static_cast<void>(Driver::open());
+    FAIL() << "accepted";
+  } catch (const InvalidUse& error) {
+    EXPECT_NE(std::string(error.what()).find("devices"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Driver, RefusesAConfigurationThatNoMachineCanHave) {
   emulator::Configuration none;
   none.devices = 0;

@@ -17,8 +17,10 @@ OpenedDriver open_emulated_driver(int devices) {
     emulator::Configuration configuration = emulator::Configuration::from_environment();
     configuration.devices = std::max(configuration.devices, devices);
     return {Driver::emulated(configuration), {}};
-  } catch (const std::invalid_argument& wrong) {
-    throw InputError(wrong.what());
+  } catch (const std::invalid_argument& error) {
+    throw InputError(error.what());
+  } catch (const InvalidUse& error) {
+    throw InputError(error.what());
   }
 }
 
