@@ -24,7 +24,7 @@ class TourCommand : public ::testing::Test {
     std::mt19937_64 random(size);
     std::string content(size, '\0');
     std::generate(content.begin(), content.end(), [&] { return static_cast<char>(random()); });
-    const std::string path = directory_.path("file-" + std::to_string(size));
+    std::string path = directory_.path("file-" + std::to_string(size));
     std::ofstream(path, std::ios::binary) << content;
     return path;
   }
@@ -188,6 +188,50 @@ TEST_F(TourCommand, ListsItsStops) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 3) << result.output;
   for (const std::string& id : all_stops_) EXPECT_NE(result.output.find(id), std::string::npos);
+}
+
+TEST_F(TourCommand, MovesAFileLargerThanTheDevicesMemory) {
+  // Of 580 MiB the driver keeps all but some 50 for itself.
+  const std::string path = file(std::size_t{60} << 20);
+  const Json report = tour(path, {}, {"CUVMM_EMULATOR=memory=580MiB"});
+  EXPECT_EQ(with_status(report, "passed"), all_stops_);
+  for (const Json& one : report["stops"]) EXPECT_EQ(one["bytes"], std::size_t{60} << 20) << one["id"];
+  EXPECT_GT(stop(report, "4.16.2")["calls"].value("cuMemcpyDtoH", 0), 1);
+}
+
+TEST_F(TourCommand, SaysWhatIsUnavailableWithoutVirtualMemory) {
+  const Json report = tour(file(10), {}, {"CUVMM_EMULATOR=profile=no-vmm"});
+  EXPECT_EQ(with_status(report, "passed"), Words{"4.16.1.2"});
+  EXPECT_EQ(with_status(report, "unavailable"), (Words{"4.16.2", "4.16.3.4"}));
+  EXPECT_EQ(stop(report, "4.16.2")["reason"], "device 0 has no virtual memory management");
+}
+
+TEST_F(TourCommand, PassesOnEveryKindOfMachine) {
+  const std::string path = file(4321);
+  for (const char* machine : {"profile=no-descriptors", "profile=no-compression", "profile=no-rdma", "profile=gb200",
+                              "mode=strict", "withhold-compression,withhold-rdma", "scheduler=stepped,seed=7"}) {
+    const Json report = tour(path, {"--devices", "2"}, {std::string("CUVMM_EMULATOR=") + machine});
+    EXPECT_EQ(with_status(report, "passed"), all_stops_) << machine;
+  }
+}
+
+TEST_F(TourCommand, LeavesOutADeviceThatCannotReachTheFirst) {
+  const Json report = tour(file(10), {"--devices", "2"}, {"CUVMM_EMULATOR=devices=2,no-peer=0-1"});
+  EXPECT_EQ(with_status(report, "passed"), all_stops_);
+  EXPECT_FALSE(has_check(stop(report, "4.16.3.4"), "device 1"));
+}
+
+TEST_F(TourCommand, UsesAsManyDevicesAsAreAskedForOfThoseThereAre) {
+  const std::string path = file(10);
+  EXPECT_EQ(tour(path, {}, {"CUVMM_EMULATOR=devices=3"})["devices"].size(), 1U);
+  EXPECT_EQ(tour(path, {"--devices", "2"}, {"CUVMM_EMULATOR=devices=3"})["devices"].size(), 2U);
+}
+
+TEST_F(TourCommand, RefusesAWrongConfiguration) {
+  const ProgramResult result = run_program({"tour", file(10), "--driver", "emulated"}, {"CUVMM_EMULATOR=colour=red"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.output, "");
+  EXPECT_NE(result.errors.find("colour"), std::string::npos) << result.errors;
 }
 
 // A driver that is wrong in one way, by the environment, and the only stop that may fail then.

@@ -89,7 +89,7 @@ TEST(TourReport, JsonOfNothingHasEmptyLists) {
 TEST(TourReport, JsonStaysJsonWhateverADeviceIsCalled) {
   Report report = three_stops();
   report.devices[0].name = "\xFF\"\n";
-  EXPECT_NO_THROW(static_cast<void>(nlohmann::json::parse(as_json(report))));
+  EXPECT_EQ(nlohmann::json::parse(as_json(report))["devices"].size(), 2U);
 }
 
 TEST(TourReport, NumbersHaveSeparators) {
