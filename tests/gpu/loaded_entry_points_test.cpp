@@ -11,8 +11,9 @@ TEST(LoadedEntryPoints, AreAllThereThatTheDriversVersionHas) {
   int version = 0;
   ASSERT_EQ(driver->cuDriverGetVersion(&version), CUDA_SUCCESS);
   for (const EntryPointInfo& entry : entry_points)
-    if (entry.group != EntryPointGroup::multicast && entry.version <= version)
+    if (entry.group != EntryPointGroup::multicast && entry.version <= version) {
       EXPECT_TRUE(driver->has(entry.entry_point)) << entry.name;
+    }
 }
 
 TEST(LoadedEntryPoints, AnswerAVersionOfAtLeastTheirOwn) {
@@ -20,7 +21,9 @@ TEST(LoadedEntryPoints, AnswerAVersionOfAtLeastTheirOwn) {
   int version = 0;
   ASSERT_EQ(driver->cuDriverGetVersion(&version), CUDA_SUCCESS);
   for (const EntryPointInfo& entry : entry_points)
-    if (driver->has(entry.entry_point)) EXPECT_LE(entry.version, version) << entry.name;
+    if (driver->has(entry.entry_point)) {
+      EXPECT_LE(entry.version, version) << entry.name;
+    }
 }
 
 }  // namespace
