@@ -94,6 +94,7 @@ CUresult EmulatedDriver::cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* 
 CUresult EmulatedDriver::cuGraphInstantiateWithFlags(CUgraphExec* graph_exec, CUgraph graph, unsigned long long flags) {
   return initialised([&]() -> Answer {
     if (graph_exec == nullptr) return null_output("phGraphExec");
+    if (Answer refused = check_not_failed(); !refused.ok()) return refused;
     constexpr unsigned long long known = 0xF;
     if ((flags & ~known) != 0)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
