@@ -64,7 +64,7 @@ CUresult EmulatedDriver::cuIpcOpenMemHandle(CUdeviceptr* device_pointer, CUipcMe
     if (content.mark != ipc_mark)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "the handle does not come from cuIpcGetMemHandle"};
     if (content.process == ::getpid())
-      return {CUDA_ERROR_INVALID_CONTEXT, Rule::ipc_not_for_vmm, "a process cannot open handles of its own"};
+      return {CUDA_ERROR_INVALID_CONTEXT, Rule::ipc_other_process, "the handle comes from this process"};
     return {CUDA_ERROR_NOT_SUPPORTED, Rule::ipc_emulated,
             "the emulated driver shares memory by exported handles alone"};
   });
