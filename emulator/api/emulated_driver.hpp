@@ -107,6 +107,7 @@ class EmulatedDriver final : public driver::Interface {
   void start(Context& context);
   void end(const Context& context, const std::optional<ContextLife>& life);
 
+  Answer give_owner(const ActiveContext& context, Answer made);
   // Waits for the work of the context that owns memory.
   Answer drain_owner(std::uint64_t owner);
 

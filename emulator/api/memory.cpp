@@ -5,6 +5,13 @@
 
 namespace cuvmm::emulator::api {
 
+// Memory that was made for a context which another thread ended meanwhile goes with it.
+Answer EmulatedDriver::give_owner(const ActiveContext& context, Answer made) {
+  if (!made.ok() || contexts_.execution_of(context.id) != nullptr) return made;
+  machine_.release_all_of(context.id);
+  return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
+}
+
 CUresult EmulatedDriver::cuMemGetInfo(size_t* free, size_t* total) {
   return with_context([&](const ActiveContext& context) -> Answer {
     machine_.memory_info(context.device, free, total);
@@ -15,7 +22,7 @@ CUresult EmulatedDriver::cuMemGetInfo(size_t* free, size_t* total) {
 CUresult EmulatedDriver::cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    return machine_.allocate(pointer, bytes, context.device, context.id);
+    return give_owner(context, machine_.allocate(pointer, bytes, context.device, context.id));
   });
 }
 
@@ -51,7 +58,7 @@ CUresult EmulatedDriver::cuMemGetAddressRange(CUdeviceptr* base, size_t* size, C
 CUresult EmulatedDriver::cuMemHostAlloc(void** pointer, size_t bytes, unsigned int flags) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    return machine_.allocate_host(pointer, bytes, flags, context.id);
+    return give_owner(context, machine_.allocate_host(pointer, bytes, flags, context.id));
   });
 }
 
@@ -72,7 +79,7 @@ CUresult EmulatedDriver::cuMemFreeHost(void* pointer) {
 CUresult EmulatedDriver::cuMemHostRegister(void* pointer, size_t bytes, unsigned int flags) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    return machine_.register_host(pointer, bytes, flags, context.id);
+    return give_owner(context, machine_.register_host(pointer, bytes, flags, context.id));
   });
 }
 
