@@ -95,10 +95,21 @@ class EmulatedDriver final : public driver::Interface {
   [[nodiscard]] static Answer executed(const execution::Answer& answer);
 
   // Contexts.
+  // The thread's current context: if it is alive; if it is healthy too.
+  Answer living_context(ActiveContext* context);
   Answer current_context(ActiveContext* context);
+  // For calls that need no context, but fail while one is current that has failed.
+  Answer check_not_failed();
+  Answer find_to_make_current(CUcontext handle, Context** context);
+  // Refuses new contexts on a device where one has failed.
+  Answer check_device_whole(CUdevice device);
   Answer retain_primary(CUcontext* context, CUdevice device);
   void start(Context& context);
   void end(const Context& context, const std::optional<ContextLife>& life);
+
+  Answer give_owner(const ActiveContext& context, Answer made);
+  // Waits for the work of the context that owns memory.
+  Answer drain_owner(std::uint64_t owner);
 
   // Streams.
   Answer find_stream(CUstream handle, StreamEntry* found);

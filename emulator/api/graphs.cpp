@@ -97,6 +97,7 @@ CUresult EmulatedDriver::cuGraphInstantiateWithFlags(CUgraphExec* graph_exec, CU
     constexpr unsigned long long known = 0xF;
     if ((flags & ~known) != 0)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
+    if (Answer refused = check_not_failed(); !refused.ok()) return refused;
     execution::GraphExecPointer made;
     if (Answer refused = executed(engine_.instantiate(graphs_.find(graph), made)); !refused.ok()) return refused;
     *graph_exec = graph_execs_.add(std::make_shared<execution::GraphExecPointer>(std::move(made)));

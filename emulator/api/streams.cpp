@@ -104,6 +104,7 @@ CUresult EmulatedDriver::cuStreamQuery(CUstream stream) {
 CUresult EmulatedDriver::cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
     if (context == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pctx must not be null"};
+    if (Answer refused = executed(engine_.check_context(entry.stream->context)); !refused.ok()) return refused;
     *context = entry.context->handle();
     return {};
   });

@@ -20,7 +20,8 @@ struct Fault {
 };
 
 // Contexts of one fault group fail together, as the contexts of one process on one device do: after an illegal address
-// in one of them, calls in the others answer ILLEGAL_ADDRESS too. A context made later is not affected.
+// in one of them, calls in the others answer ILLEGAL_ADDRESS too. A context made later is not affected by
+// itself; its owner asks Engine::check_group first.
 struct FaultGroup {
   std::uint64_t value = 0;
 };

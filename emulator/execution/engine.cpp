@@ -111,6 +111,15 @@ Answer Engine::check_context(const ContextPointer& context) {
   return usable(lock, context);
 }
 
+Answer Engine::check_group(FaultGroup group) {
+  Lock lock(scheduler_);
+  const auto fault = scheduler_.fault_of(lock, group);
+  if (!fault) {
+    return {};
+  }
+  return {fault->code, "the device has failed in this process; it failed at " + fault->why};
+}
+
 std::optional<Fault> Engine::fault(const ContextPointer& context) {
   Lock lock(scheduler_);
   return context->fault;

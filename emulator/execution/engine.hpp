@@ -73,6 +73,8 @@ class Engine {
   // The sticky error as an answer: what every call that needs the context begins with.
   Answer check_context(const ContextPointer& context);
   [[nodiscard]] std::optional<Fault> fault(const ContextPointer& context);
+  // The first failure of a group, be its contexts gone: SUCCESS while none has failed.
+  Answer check_group(FaultGroup group);
   // Puts the context (and its fault group) into the failed state, as if an operation had failed.
   void fail_context(const ContextPointer& context, Fault fault);
   // Waits for all work submitted to the context before. cuCtxSynchronize.

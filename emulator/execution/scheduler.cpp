@@ -237,7 +237,13 @@ bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
   return true;
 }
 
+std::optional<Fault> Scheduler::fault_of(const Lock&, FaultGroup group) const {
+  const auto found = group_faults_.find(group.value);
+  return found == group_faults_.end() ? std::nullopt : std::optional(found->second);
+}
+
 void Scheduler::fail_contexts(Lock& lock, FaultGroup group, const Fault& fault) {
+  group_faults_.try_emplace(group.value, fault);
   const auto contexts = contexts_;
   for (const auto& context : contexts) {
     if (context->fault_group.value == group.value && !context->fault) {

@@ -63,6 +63,9 @@ class Scheduler {
   // Makes `fault` the sticky error of the group's contexts that have none, and drops what is pending in them.
   void fail_contexts(Lock& lock, FaultGroup group, const Fault& fault);
 
+  // The first fault of the group, be the contexts gone that had it.
+  [[nodiscard]] std::optional<Fault> fault_of(const Lock&, FaultGroup group) const;
+
   // Appends to the stream's queue. An operation without `run` is a mark: it is finished by itself as soon as its turn
   // comes. `wait_here`: the caller will wait() for the stream and run the operation itself, so no worker is called.
   std::shared_ptr<Completion> enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, PendingOperation pending,
@@ -122,6 +125,7 @@ class Scheduler {
   std::condition_variable progress_;  // an operation was finished, tried in vain or dropped
   std::condition_variable work_;      // for idle workers
   std::vector<std::shared_ptr<Context>> contexts_;
+  std::map<std::uint64_t, Fault> group_faults_;             // by FaultGroup::value
   std::map<std::uint64_t, std::shared_ptr<Stream>> ready_;  // by the order in which they became ready
   std::multimap<RetryClock::time_point, std::shared_ptr<Stream>> retrying_;
   std::uint64_t next_place_ = 0;

@@ -240,6 +240,7 @@ Answer VirtualMemory::get_access(unsigned long long* flags, const CUmemLocation*
   if ((!device && !host) || (device && (location->id < 0 || location->id >= configuration_.devices)))
     return {CUDA_ERROR_INVALID_DEVICE, Rule::access_query,
             fmt::format("location type {} id {} does not exist", static_cast<int>(location->type), location->id)};
+  if (address == 0) return {CUDA_ERROR_INVALID_VALUE, Rule::access_query, "ptr must not be null"};
   const Mapping* mapping = find_mapping(address);
   *flags = 0;
   if (mapping == nullptr)

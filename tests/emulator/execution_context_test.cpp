@@ -60,6 +60,10 @@ TEST_F(Contexts, FailAloneUnlessTheyShareAGroup) {
   EXPECT_CODE(engine.check_context(loner), SUCCESS);
   EXPECT_CODE(engine.check_context(context), SUCCESS);
   EXPECT_CODE(engine.check_context(engine.create_context(FaultGroup{0})), SUCCESS);  // made later
+  EXPECT_CODE(engine.check_group(FaultGroup{1}), SUCCESS);
+  EXPECT_CODE(engine.check_group(FaultGroup{0}), ERROR_ILLEGAL_ADDRESS);
+  for (const auto& gone : {first, second}) EXPECT_CODE(engine.destroy_context(gone), SUCCESS);
+  EXPECT_CODE(engine.check_group(FaultGroup{0}), ERROR_ILLEGAL_ADDRESS);
 }
 
 TEST_F(Contexts, CanBeFailedFromOutside) {
