@@ -55,9 +55,13 @@ CUresult EmulatedDriver::cuEventDestroy(CUevent event) {
 
 CUresult EmulatedDriver::cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return initialised([&]() -> Answer {
+    float elapsed = 0;
+    if (Answer refused = executed(engine_.elapsed_time(events_.find(start), events_.find(end), elapsed)); !refused.ok())
+      return refused;
     if (milliseconds == nullptr)
       return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pMilliseconds must not be null"};
-    return executed(engine_.elapsed_time(events_.find(start), events_.find(end), *milliseconds));
+    *milliseconds = elapsed;
+    return {};
   });
 }
 

@@ -95,6 +95,9 @@ class Machine final : private model::HostViewListener {
     return work(virtual_memory_);
   }
 
+  // What the real driver lets pass although the rule forbids it: refused in strict mode, else a warning.
+  Answer tolerated(Rule rule, std::string detail);
+
   // Finds the bytes of [address, address + bytes) for reading or writing by a device's work.
   Answer access(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
                 Access& found);
@@ -160,6 +163,8 @@ class Machine final : private model::HostViewListener {
   void collect_closed_exports_locked();
   Answer find(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
               Access& found);
+  [[nodiscard]] Answer dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
+                                      std::vector<model::Allocation*>& covered) const;
   Answer find_host(CUdeviceptr address, std::uint64_t bytes, AddressKind kind, Access& found);
   [[nodiscard]] const HostRange* host_range(std::uintptr_t address) const;
   [[nodiscard]] Answer check_host_registration(std::uintptr_t address, std::uint64_t bytes, unsigned flags) const;
