@@ -9,7 +9,25 @@
 
 namespace cuvmm::emulator {
 
-Configuration::Configuration() : profile(*find_profile("h200-580")) {}
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool thread_sanitizer = true;
+#elif defined(__has_feature)
+constexpr bool thread_sanitizer = __has_feature(thread_sanitizer);
+#else
+constexpr bool thread_sanitizer = false;
+#endif
+
+// Arenas have offsets for twice as much, host memory and the gaps in it included.
+constexpr std::uint64_t most_memory = std::uint64_t{1} << 48;
+
+}  // namespace
+
+Configuration::Configuration()
+    : profile(*find_profile("h200-580")),
+      address_base(thread_sanitizer ? std::uint64_t{64} << 30 : 0x1100'0000'0000),
+      address_bytes(thread_sanitizer ? std::uint64_t{448} << 30 : 0x4300'0000'0000) {}
 
 int Profile::attribute(int attribute) const {
   const auto found = attributes.find(attribute);
@@ -29,6 +47,15 @@ void Configuration::validate() const {
   if (address_base == 0 || address_base % granule != 0 || address_bytes % granule != 0 || address_bytes < granule)
     refuse(fmt::format("address_base {:#x} and address_bytes {:#x} must be non-zero multiples of {}", address_base,
                        address_bytes, granule));
+  if (address_base + address_bytes < address_base || address_base + address_bytes > std::uint64_t{1} << 62)
+    refuse(fmt::format("address_base {:#x} and address_bytes {:#x} must end at 2^62 at most", address_base,
+                       address_bytes));
+  if (memory_per_device() > most_memory || profile.host_memory > most_memory)
+    refuse(fmt::format("device_memory is {} bytes and profile.host_memory {}; both can be {} at most",
+                       memory_per_device(), profile.host_memory, most_memory));
+  for (const HostKernel& kernel : kernels)
+    if (kernel.name.empty() || !kernel.views || !kernel.run)
+      refuse(fmt::format("the host kernel '{}' must have a name, a views and a run function", kernel.name));
   for (const auto& [device, peer] : no_peer_access)
     if (std::min(device, peer) < 0 || std::max(device, peer) >= devices || device == peer)
       refuse(fmt::format("no_peer_access has the pair ({}, {}); both must be different devices below {}", device, peer,

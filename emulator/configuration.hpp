@@ -66,12 +66,13 @@ enum class Scheduler {
 struct Configuration {
   Profile profile;  // made h200-580 by the constructor
   Mode mode = Mode::faithful;
-  int devices = 1;                                 // 1 to 32
-  std::optional<std::uint64_t> device_memory;      // bytes; the profile's where not given
-  std::uint64_t address_base = 0x1100'0000'0000;   // where device addresses begin; a multiple of 2 MiB
-  std::uint64_t address_bytes = 0x4300'0000'0000;  // how many there are: 67 TiB
-  std::optional<std::size_t>
-      descriptor_limit;  // exported descriptors open at once; the process's limit where not given
+  int devices = 1;                             // 1 to 32
+  std::optional<std::uint64_t> device_memory;  // bytes; the profile's where not given
+  // Where device addresses begin and how many there are, multiples of 2 MiB: 67 TiB from 17 TiB on; in programs built
+  // with the thread sanitizer, which lets a program map nothing there, 448 GiB from 64 GiB on.
+  std::uint64_t address_base;
+  std::uint64_t address_bytes;
+  std::optional<std::size_t> descriptor_limit;  // of exported descriptors open at once; the process's where not given
   std::vector<std::pair<int, int>> no_peer_access;  // pairs of devices, in either order, that cannot reach each other
   bool peer_access = true;                          // false: no device reaches any other
   Scheduler scheduler = Scheduler::threaded;
@@ -84,6 +85,12 @@ struct Configuration {
   std::function<void(const std::string&)> on_warning;
 
   Configuration();
+
+  // The default configuration with the settings in the JSON file that CUVMM_EMULATOR_CONFIG names, if it is set, and
+  // over them those in CUVMM_EMULATOR: "profile=h200-580,devices=2,set-access-fails". docs/emulator.md lists the
+  // settings. Throws std::invalid_argument, which names the setting, its value, what is allowed, and where it came
+  // from.
+  [[nodiscard]] static Configuration from_environment();
 
   // Throws std::invalid_argument, which names the setting, the rule and the way out, for a configuration no driver can
   // be made from.

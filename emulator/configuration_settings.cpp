@@ -1,0 +1,165 @@
+// The table of settings, and what turns their values from text.
+#include "emulator/configuration_settings.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "emulator/model/rights.hpp"
+
+namespace cuvmm::emulator {
+namespace {
+
+constexpr const char* size_values = "a number of bytes, such as 8GiB, 512MiB, 4096 or 0x1000";
+constexpr const char* switch_values = "true or false; the name alone means true";
+
+template <class Number>
+std::optional<Number> parse_number(std::string_view text, int base = 10) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<std::uint64_t> parse_size(std::string_view text) {
+  if (text.starts_with("0x")) return parse_number<std::uint64_t>(text.substr(2), 16);
+  int shift = 0;
+  for (const auto& [unit, bits] : {std::pair<std::string_view, int>{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}})
+    if (text.ends_with(unit)) {
+      shift = bits;
+      text.remove_suffix(unit.size());
+      break;
+    }
+  const auto number = parse_number<std::uint64_t>(text);
+  if (!number || *number > ~std::uint64_t{0} >> shift) return std::nullopt;
+  return *number << shift;
+}
+
+// "0-1": a pair of devices.
+std::optional<std::pair<int, int>> parse_pair(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const auto first = parse_number<int>(text.substr(0, dash));
+  const auto second = parse_number<int>(text.substr(dash + 1));
+  if (!first || !second || *first < 0 || *second < 0) return std::nullopt;
+  return std::pair(*first, *second);
+}
+
+// Puts a parsed value where it belongs; false if there is none.
+template <class Target, class Value>
+bool put(Target& target, std::optional<Value> value) {
+  if (!value) return false;
+  target = std::move(*value);
+  return true;
+}
+
+// One of two words.
+template <class Value>
+bool choose(Value& target, std::string_view text, std::pair<std::string_view, Value> one,
+            std::pair<std::string_view, Value> other) {
+  if (text != one.first && text != other.first) return false;
+  target = text == one.first ? one.second : other.second;
+  return true;
+}
+
+Setting behaviour(std::string name, std::string meaning, bool Behaviour::*member) {
+  return {std::move(name), switch_values, std::move(meaning),
+          [member](Configuration& configuration, std::string_view text) {
+            return choose(configuration.profile.behaviour.*member, text, {"true", true}, {"false", false});
+          }};
+}
+
+std::vector<Setting> make_settings() {
+  return {
+      {"profile", fmt::format("{}", fmt::join(profile_names(), ", ")), "the kind of machine",
+       [](Configuration& c, std::string_view text) { return put(c.profile, find_profile(text)); }},
+      {"mode", "faithful or strict", "whether calls that a real driver wrongly accepts are accepted or refused",
+       [](Configuration& c, std::string_view text) {
+         return choose(c.mode, text, {"faithful", Mode::faithful}, {"strict", Mode::strict});
+       }},
+      {"devices", fmt::format("a whole number from 1 to {}", model::max_devices), "how many devices there are",
+       [](Configuration& c, std::string_view text) {
+         const auto number = parse_number<int>(text);
+         return number && *number >= 1 && *number <= model::max_devices && put(c.devices, number);
+       }},
+      {"memory", size_values, "each device's memory; the profile's unless given",
+       [](Configuration& c, std::string_view text) { return put(c.device_memory, parse_size(text)); }},
+      {"address-base", size_values, "the first device address, a multiple of 2 MiB",
+       [](Configuration& c, std::string_view text) { return put(c.address_base, parse_size(text)); }},
+      {"address-bytes", size_values, "how many device addresses there are, a multiple of 2 MiB",
+       [](Configuration& c, std::string_view text) { return put(c.address_bytes, parse_size(text)); }},
+      {"descriptor-limit", "a whole number", "how many exported descriptors may be open at once",
+       [](Configuration& c, std::string_view text) {
+         return put(c.descriptor_limit, parse_number<std::size_t>(text));
+       }},
+      {"peers", "all or none", "whether devices can reach each other's memory",
+       [](Configuration& c, std::string_view text) {
+         return choose(c.peer_access, text, {"all", true}, {"none", false});
+       }},
+      {"no-peer", "two devices, such as 0-1; may be given several times", "a pair that cannot reach each other",
+       [](Configuration& c, std::string_view text) {
+         const auto pair = parse_pair(text);
+         if (pair) c.no_peer_access.push_back(*pair);
+         return pair.has_value();
+       }},
+      {"scheduler", "threaded or stepped", "whether work runs on threads or advances by steps in a repeatable order",
+       [](Configuration& c, std::string_view text) {
+         return choose(c.scheduler, text, {"threaded", Scheduler::threaded}, {"stepped", Scheduler::stepped});
+       }},
+      {"seed", "a whole number", "which order the stepped scheduler takes",
+       [](Configuration& c, std::string_view text) { return put(c.seed, parse_number<std::uint64_t>(text)); }},
+      behaviour("ignore-address-hints", "cuMemAddressReserve never honours a hint", &Behaviour::ignore_address_hints),
+      behaviour("withhold-compression", "compression is asked for and silently not given",
+                &Behaviour::withhold_compression),
+      behaviour("withhold-rdma", "GPUDirect RDMA is asked for and silently not given", &Behaviour::withhold_rdma),
+      behaviour("set-access-fails-on-rdma-memory", "cuMemSetAccess answers UNKNOWN on memory made with the RDMA flag",
+                &Behaviour::fail_set_access_on_rdma_memory),
+      behaviour("set-access-fails", "cuMemSetAccess answers UNKNOWN always", &Behaviour::fail_set_access),
+      behaviour("fabric-creation-out-of-memory", "creating memory with a fabric handle answers OUT_OF_MEMORY",
+                &Behaviour::fabric_creation_out_of_memory),
+  };
+}
+
+void set(Configuration& configuration, const GivenSetting& given) {
+  for (const Setting& setting : settings()) {
+    if (setting.name != given.name) continue;
+    if (setting.set(configuration, given.value)) return;
+    throw std::invalid_argument(fmt::format("emulated driver: {} is '{}' (from {}); it may be: {}", given.name,
+                                            given.value, given.source, setting.values));
+  }
+  std::vector<std::string> names;
+  for (const Setting& setting : settings()) names.push_back(setting.name);
+  throw std::invalid_argument(
+      fmt::format("emulated driver: there is no setting '{}' (from {}, value '{}'); there are: {}", given.name,
+                  given.source, given.value, fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all = make_settings();
+  return all;
+}
+
+Configuration configuration_of(const std::vector<GivenSetting>& given) {
+  Configuration configuration;
+  // The profile brings behaviours of its own, which the other settings change.
+  for (const GivenSetting& one : given)
+    if (one.name == "profile") set(configuration, one);
+  std::vector<std::string> sources;
+  for (const GivenSetting& one : given) {
+    if (one.name != "profile") set(configuration, one);
+    if (sources.empty() || sources.back() != one.source) sources.push_back(one.source);
+  }
+  try {
+    configuration.validate();
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("{} (from {})", error.what(), fmt::join(sources, " and ")));
+  }
+  return configuration;
+}
+
+}  // namespace cuvmm::emulator

@@ -1,0 +1,42 @@
+// The settings of a configuration by name, for every way in which they are given as text.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "emulator/configuration.hpp"
+
+namespace cuvmm::emulator {
+
+struct Setting {
+  std::string name;
+  std::string values;   // what it may be, for people
+  std::string meaning;  // one line for people
+  // Sets it. Answers false, and changes nothing, for a value that it may not have.
+  std::function<bool(Configuration&, std::string_view value)> set;
+};
+
+// All settings there are. The function objects of a configuration (kernels, on_warning) can be given by a program
+// alone.
+[[nodiscard]] const std::vector<Setting>& settings();
+
+// One setting as somebody gave it.
+struct GivenSetting {
+  std::string name;
+  std::string value;
+  std::string source;  // where it was given, for messages: "CUVMM_EMULATOR"
+};
+
+// The settings in "name=value,name,...", where a name alone means true; in a JSON object of the same names, whose
+// values are strings, numbers, booleans, or lists of them where a setting may be given several times. Both throw
+// std::invalid_argument for text that has not that form.
+[[nodiscard]] std::vector<GivenSetting> settings_in_list(std::string_view text, const std::string& source);
+[[nodiscard]] std::vector<GivenSetting> settings_in_json(const std::string& text, const std::string& source);
+
+// The default configuration with these settings, later ones over earlier ones, the profile before all others. Throws
+// std::invalid_argument, which names setting, value, what is allowed and the source.
+[[nodiscard]] Configuration configuration_of(const std::vector<GivenSetting>& given);
+
+}  // namespace cuvmm::emulator

@@ -1,0 +1,243 @@
+#include "emulator/configuration.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "emulator/configuration_settings.hpp"
+#include "emulator/emulated_driver.hpp"
+
+namespace cuvmm::emulator {
+namespace {
+
+// Sets both variables for as long as it lives.
+class Environment {
+ public:
+  Environment(const char* list, const char* file) {
+    set("CUVMM_EMULATOR", list);
+    set("CUVMM_EMULATOR_CONFIG", file);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+  ~Environment() {
+    ::unsetenv("CUVMM_EMULATOR");
+    ::unsetenv("CUVMM_EMULATOR_CONFIG");
+  }
+
+ private:
+  static void set(const char* name, const char* value) {
+    if (value == nullptr)
+      ::unsetenv(name);
+    else
+      ::setenv(name, value, 1);
+  }
+};
+
+// A file with that content, which goes with it.
+class File {
+ public:
+  explicit File(const std::string& content) : path_(::testing::TempDir() + "cuvmm_configuration_test.json") {
+    std::ofstream(path_) << content;
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() { std::remove(path_.c_str()); }
+  [[nodiscard]] const char* path() const { return path_.c_str(); }
+
+ private:
+  std::string path_;
+};
+
+Configuration from(const char* list, const char* file = nullptr) {
+  const Environment environment(list, file);
+  return Configuration::from_environment();
+}
+
+Configuration from_json(const std::string& content, const char* list = nullptr) {
+  const File file(content);
+  return from(list, file.path());
+}
+
+std::string refusal(const char* list, const char* file = nullptr) {
+  try {
+    (void)from(list, file);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted: " << (list == nullptr ? "" : list);
+  return {};
+}
+
+std::string json_refusal(const std::string& content) {
+  const File file(content);
+  return refusal(nullptr, file.path());
+}
+
+void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+}
+
+void expect_all_changed(const Configuration& configuration) {
+  EXPECT_EQ(configuration.profile.name, "gb200");
+  EXPECT_EQ(configuration.mode, Mode::strict);
+  EXPECT_EQ(configuration.devices, 4);
+  EXPECT_EQ(configuration.device_memory, std::uint64_t{8} << 30);
+  EXPECT_EQ(configuration.address_base, 0x1'0000'0000U);
+  EXPECT_EQ(configuration.address_bytes, std::uint64_t{1} << 40);
+  EXPECT_EQ(configuration.descriptor_limit, 12U);
+  EXPECT_FALSE(configuration.peer_access);
+  EXPECT_EQ(configuration.no_peer_access, (std::vector<std::pair<int, int>>{{0, 1}, {2, 3}}));
+  EXPECT_EQ(configuration.scheduler, Scheduler::stepped);
+  EXPECT_EQ(configuration.seed, 7U);
+  const Behaviour& behaviour = configuration.profile.behaviour;
+  EXPECT_TRUE(behaviour.ignore_address_hints);
+  EXPECT_TRUE(behaviour.withhold_compression);
+  EXPECT_TRUE(behaviour.withhold_rdma);
+  EXPECT_TRUE(behaviour.fail_set_access_on_rdma_memory);
+  EXPECT_TRUE(behaviour.fail_set_access);
+  EXPECT_TRUE(behaviour.fabric_creation_out_of_memory);
+}
+
+TEST(ConfigurationFromEnvironment, IsTheDefaultWhereNothingIsSet) {
+  for (const char* nothing : {static_cast<const char*>(nullptr), "", "  "}) {
+    const Configuration configuration = from(nothing);
+    EXPECT_EQ(configuration.profile.name, "h200-580");
+    EXPECT_EQ(configuration.mode, Mode::faithful);
+    EXPECT_EQ(configuration.devices, 1);
+    EXPECT_FALSE(configuration.device_memory);
+  }
+}
+
+TEST(ConfigurationFromEnvironment, ReachesEverySettingByTheList) {
+  expect_all_changed(
+      from("set-access-fails, profile=gb200, mode = strict,devices=4,memory=8GiB,address-base=0x100000000,"
+           "address-bytes=1TiB,descriptor-limit=12,peers=none,no-peer=0-1,no-peer=2-3,scheduler=stepped,seed=7,"
+           "ignore-address-hints,withhold-compression,withhold-rdma=true,set-access-fails-on-rdma-memory,"
+           "fabric-creation-out-of-memory"));
+}
+
+TEST(ConfigurationFromEnvironment, ReachesEverySettingByTheFile) {
+  expect_all_changed(from_json(R"({"set-access-fails": true, "profile": "gb200", "mode": "strict", "devices": 4,
+      "memory": "8GiB", "address-base": 4294967296, "address-bytes": "1024GiB", "descriptor-limit": 12,
+      "peers": "none", "no-peer": ["0-1", "2-3"], "scheduler": "stepped", "seed": 7, "ignore-address-hints": true,
+      "withhold-compression": true, "withhold-rdma": true, "set-access-fails-on-rdma-memory": true,
+      "fabric-creation-out-of-memory": "true"})"));
+}
+
+TEST(ConfigurationFromEnvironment, HasTheListOverTheFile) {
+  const Configuration configuration =
+      from_json(R"({"devices": 4, "seed": 3, "withhold-rdma": true, "withhold-compression": true})",
+                "devices=2,profile=no-vmm,withhold-rdma=false");
+  EXPECT_EQ(configuration.devices, 2);
+  EXPECT_EQ(configuration.seed, 3U);
+  EXPECT_EQ(configuration.profile.name, "no-vmm");
+  EXPECT_FALSE(configuration.profile.behaviour.withhold_rdma);
+  EXPECT_TRUE(configuration.profile.behaviour.withhold_compression) << "a later profile takes nothing back";
+}
+
+TEST(ConfigurationFromEnvironment, RefusesWhatThereIsNotAndSaysWhatThereIs) {
+  expect_parts(refusal("speed=7"), {"'speed'", "'7'", "CUVMM_EMULATOR", "devices", "set-access-fails"});
+  expect_parts(refusal("=7"), {"without a name", "CUVMM_EMULATOR"});
+  expect_parts(refusal("devices=2,"), {"without a name"});
+  EXPECT_EQ(from("devices=2").devices, 2);
+}
+
+TEST(ConfigurationFromEnvironment, RefusesBadValuesAndSaysWhatIsAllowed) {
+  const char* const bad[][2] = {
+      {"profile=h300", "no-descriptors"},
+      {"mode=lax", "faithful or strict"},
+      {"devices=0", "1 to 32"},
+      {"devices=33", "1 to 32"},
+      {"devices=two", "1 to 32"},
+      {"devices=2x", "1 to 32"},
+      {"devices", "1 to 32"},
+      {"memory=8GB", "8GiB"},
+      {"memory=-1", "8GiB"},
+      {"memory=16777216TiB", "8GiB"},
+      {"memory=", "8GiB"},
+      {"address-base=0xzz", "0x1000"},
+      {"descriptor-limit=-3", "whole"},
+      {"peers=some", "all or none"},
+      {"no-peer=0", "such as 0-1"},
+      {"no-peer=0-", "such as 0-1"},
+      {"no-peer=0--1", "such as 0-1"},
+      {"scheduler=fair", "threaded"},
+      {"seed=18446744073709551616", "whole"},
+      {"set-access-fails=yes", "true or false"},
+  };
+  for (const auto& [list, allowed] : bad) {
+    const std::string text = refusal(list);
+    expect_parts(text, {std::string(list).substr(0, std::string(list).find('=')), "from CUVMM_EMULATOR", allowed});
+  }
+  EXPECT_EQ(from("seed=18446744073709551615").seed, ~std::uint64_t{0});
+  EXPECT_EQ(from("address-base=0x200000").address_base, std::uint64_t{2} << 20);
+}
+
+TEST(ConfigurationFromEnvironment, RefusesSettingsThatDoNotGoTogether) {
+  expect_parts(refusal("no-peer=0-1"), {"no_peer_access", "(0, 1)", "from CUVMM_EMULATOR"});
+  EXPECT_FALSE(from("no-peer=0-1,devices=2").can_access_peer(1, 0));
+  expect_parts(refusal("memory=1MiB"), {"device_memory", "exceed"});
+  expect_parts(refusal("address-base=1MiB"), {"address_base"});
+  expect_parts(refusal("address-base=0xffffffffffe00000,address-bytes=4MiB"), {"address_base", "2^62"});
+}
+
+TEST(ConfigurationFromEnvironment, RefusesFilesThatAreNoSettings) {
+  expect_parts(refusal(nullptr, "/nonexistent/cuvmm.json"),
+               {"/nonexistent/cuvmm.json", "CUVMM_EMULATOR_CONFIG", "cannot be read", "No such file"});
+  expect_parts(refusal(nullptr, "/"), {"'/'", "CUVMM_EMULATOR_CONFIG"});
+  expect_parts(json_refusal("{\"devices\": 2"), {"not JSON", "cuvmm_configuration_test.json"});
+  expect_parts(json_refusal(""), {"not JSON"});
+  expect_parts(json_refusal("[1]"), {"not an object"});
+  expect_parts(json_refusal(R"({"devices": null})"), {"devices is null", "cuvmm_configuration_test.json"});
+  expect_parts(json_refusal(R"({"devices": {"a": 1}})"), {"devices", "a string, a number"});
+  expect_parts(json_refusal(R"({"devices": 2.5})"), {"'2.5'", "1 to 32"});
+  expect_parts(json_refusal(R"({"no-peer": [[0, 1]]})"), {"no-peer is [0,1]"});
+  expect_parts(json_refusal(R"({"speed": 1})"), {"'speed'", "cuvmm_configuration_test.json"});
+  EXPECT_EQ(from_json(R"({"devices": 2})").devices, 2);
+  EXPECT_EQ(from_json("{}").devices, 1);
+}
+
+TEST(Configuration, RefusesWhatNoMachineCanBe) {
+  const auto refused = [](auto&& change) {
+    Configuration configuration;
+    configuration.validate();
+    change(configuration);
+    EXPECT_THROW((void)make_emulated_driver(configuration), std::invalid_argument);
+  };
+  refused([](Configuration& c) { c.devices = 0; });
+  refused([](Configuration& c) { c.devices = 33; });
+  refused([](Configuration& c) { c.profile.granularity = 3 << 20; });
+  refused([](Configuration& c) { c.profile.granularity = 1 << 20; });
+  refused([](Configuration& c) { c.device_memory = std::uint64_t{1} << 49; });
+  refused([](Configuration& c) { c.profile.host_memory = std::uint64_t{1} << 49; });
+  refused([](Configuration& c) { c.address_bytes = 0; });
+  refused([](Configuration& c) { c.address_bytes = ~std::uint64_t{0} - (std::uint64_t{2} << 20) + 1; });
+  refused([](Configuration& c) { c.no_peer_access = {{0, 0}}; });
+  refused([](Configuration& c) { c.kernels = {HostKernel{"nothing", {}, {}, {}}}; });
+}
+
+std::string file_content(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream content;
+  content << file.rdbuf();
+  return content.str();
+}
+
+TEST(EmulatorDocumentation, ListsExactlyTheProfilesAndSettingsThatThereAre) {
+  const std::string document = file_content(CUVMM_SOURCE_FOLDER "/docs/emulator.md");
+  std::string profiles = "| profile | what it is |\n| --- | --- |\n";
+  for (const std::string& name : profile_names())
+    profiles += "| `" + name + "` | " + find_profile(name)->summary + " |\n";
+  EXPECT_NE(document.find(profiles + "\n"), std::string::npos) << "docs/emulator.md must have:\n" << profiles;
+  std::string table = "| setting | what it may be | meaning |\n| --- | --- | --- |\n";
+  for (const Setting& setting : settings())
+    table += "| `" + setting.name + "` | " + setting.values + " | " + setting.meaning + " |\n";
+  EXPECT_NE(document.find(table + "\n"), std::string::npos) << "docs/emulator.md must have:\n" << table;
+}
+
+}  // namespace
+}  // namespace cuvmm::emulator

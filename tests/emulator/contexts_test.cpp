@@ -1,0 +1,175 @@
+// Contexts, what belongs to them, and errors that stay with them.
+#include <thread>
+
+#include "emulated.hpp"
+
+namespace cuvmm::emulator::test {
+namespace {
+
+TEST(HeapMemory, IsSubAllocatedAndFreed) {
+  Emulated driver;
+  const std::size_t free_before = driver.free_memory();
+  CUdeviceptr first = 0, second = 0, large = 0;
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemAlloc(&first, 0));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemAlloc(nullptr, 1));
+  EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuMemAlloc(&first, free_before + 1));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&first, 1));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&second, 1));
+  EXPECT_EQ(second - first, 512U);
+  EXPECT_EQ(driver.free_memory(), free_before - chunk);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&large, 3 * mebibyte));
+  EXPECT_EQ(driver.free_memory(), free_before - 3 * chunk);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8(first, 5, 1));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemsetD8(first, 5, 2));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFree(first + 1));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFree(driver.mapped()));
+  for (const CUdeviceptr memory : {first, second, large}) EXPECT_ANSWER(SUCCESS, *driver, cuMemFree(memory));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFree(first));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFree(0));
+}
+
+TEST(Contexts, FormAStackPerThread) {
+  Emulated driver(strict(2));
+  const CUcontext primary = driver.use(0);
+  CUcontext created = nullptr, current = nullptr;
+  EXPECT_ANSWER(ERROR_INVALID_DEVICE, *driver, cuCtxCreate(&created, 0, 2));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuCtxCreate(&created, 0x8000, 1));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxCreate(&created, CU_CTX_SCHED_SPIN, 1));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxGetCurrent(&current));
+  EXPECT_EQ(current, created);
+  CUdevice device = -1;
+  unsigned flags = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxGetDevice(&device));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxGetFlags(&flags));
+  EXPECT_EQ(device, 1);
+  EXPECT_EQ(flags, static_cast<unsigned>(CU_CTX_SCHED_SPIN));
+  std::thread([&] {
+    EXPECT_ANSWER(SUCCESS, *driver, cuCtxGetCurrent(&current));
+    EXPECT_EQ(current, nullptr);
+    EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuCtxGetDevice(&device));
+    EXPECT_ANSWER(SUCCESS, *driver, cuCtxPushCurrent(created));
+    EXPECT_ANSWER(SUCCESS, *driver, cuCtxGetDevice(&device));
+  }).join();
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxPopCurrent(&current));
+  EXPECT_EQ(current, created);
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxPopCurrent(&current));
+  EXPECT_EQ(current, primary);
+  EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuCtxPopCurrent(&current));
+  EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuCtxPushCurrent(nullptr));
+}
+
+TEST(Contexts, AreRecognisedWhenDestroyed) {
+  Emulated driver;
+  const CUcontext primary = driver.use(0);
+  CUcontext created = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxCreate(&created, 0, 0));
+  CUstream stream = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamCreate(&stream, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxPushCurrent(created));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxDestroy(created));
+  // It was current twice; one place on the stack is left.
+  EXPECT_ANSWER(ERROR_CONTEXT_IS_DESTROYED, *driver, cuCtxSynchronize());
+  EXPECT_ANSWER(ERROR_CONTEXT_IS_DESTROYED, *driver, cuStreamSynchronize(stream));
+  EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuCtxDestroy(created));
+  EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuCtxSetCurrent(created));
+  EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuCtxDestroy(primary));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSetCurrent(primary));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
+}
+
+TEST(Contexts, TakeTheirMemoryAndModulesWithThem) {
+  Emulated driver;
+  const auto nothing = driver.live();
+  const std::size_t free_before = driver.free_memory();
+  CUcontext created = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxCreate(&created, 0, 0));
+  CUdeviceptr memory = 0;
+  void* host = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 100));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 3 * chunk));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostAlloc(&host, 100, 0));
+  const CUfunction fill = driver.function("cuvmm_fill");
+  const CUdeviceptr range = driver.mapped();
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxDestroy(created));
+  EXPECT_EQ(driver.free_memory(), free_before - chunk) << "virtual memory belongs to no context";
+  EXPECT_EQ(driver.launch(fill, nullptr, range, std::uint64_t{8}, std::uint64_t{0}), CUDA_ERROR_INVALID_HANDLE);
+  driver.unmap_and_free(range);
+  EXPECT_EQ(driver.live(), nothing);
+}
+
+TEST(PrimaryContexts, LiveWhileTheyAreRetained) {
+  Emulated driver(strict(2));
+  unsigned flags = 9;
+  int active = 9;
+  EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxGetState(1, &flags, &active));
+  EXPECT_EQ(active, 0);
+  EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuDevicePrimaryCtxRelease(1));
+  CUcontext first = nullptr, second = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRetain(&first, 1));
+  EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRetain(&second, 1));
+  EXPECT_EQ(first, second);
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSetCurrent(first));
+  CUdeviceptr memory = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 100));
+  EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRelease(1));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
+  EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRelease(1));
+  EXPECT_ANSWER(ERROR_CONTEXT_IS_DESTROYED, *driver, cuCtxSynchronize());
+  EXPECT_EQ(driver.live().heap_allocations, 0U);
+  EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRetain(&second, 1));
+  EXPECT_EQ(first, second);
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
+}
+
+TEST(PrimaryContexts, AreHealthyAndEmptyAfterReset) {
+  Emulated driver;
+  CUdeviceptr memory = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 100));
+  const CUfunction fill = driver.function("cuvmm_fill");
+  EXPECT_EQ(driver.launch(fill, nullptr, CUdeviceptr{64}, std::uint64_t{8}, std::uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuCtxSynchronize());
+  EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxReset(0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
+  EXPECT_EQ(driver.live().heap_allocations, 0U);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFree(memory));
+}
+
+TEST(StickyErrors, AnswerEveryCallThatNeedsTheContextAndNoOther) {
+  Emulated driver(strict(2));
+  const CUdeviceptr range = driver.mapped();
+  CUstream stream = nullptr;
+  CUevent event = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamCreate(&stream, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuEventCreate(&event, 0));
+  const CUfunction fill = driver.function("cuvmm_fill");
+  EXPECT_EQ(driver.launch(fill, stream, range + chunk, std::uint64_t{8}, std::uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuStreamSynchronize(stream));
+  EXPECT_NE(driver->explanation().find("cuvmm_fill"), std::string::npos) << driver->explanation();
+
+  CUdeviceptr memory = 0;
+  void* host = nullptr;
+  unsigned char byte = 0;
+  CUstream another = nullptr;
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuCtxSynchronize());
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuMemAlloc(&memory, 1));
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuMemHostAlloc(&host, 1, 0));
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuMemcpyDtoH(&byte, range, 1));
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuMemsetD8(range, 0, 1));
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuStreamCreate(&another, 0));
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuStreamQuery(stream));
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuEventRecord(event, stream));
+  EXPECT_EQ(driver.launch(fill, stream, range, std::uint64_t{8}, std::uint64_t{0}), CUDA_ERROR_ILLEGAL_ADDRESS);
+  // Virtual memory needs no context: everything can be given back.
+  const auto handle = driver.create(on_device(0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemRelease(handle));
+  driver.unmap_and_free(range);
+  int count = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuDeviceGetCount(&count));
+  // Another device's context is healthy.
+  driver.use(1);
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 1));
+}
+
+}  // namespace
+}  // namespace cuvmm::emulator::test

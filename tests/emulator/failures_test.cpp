@@ -1,0 +1,169 @@
+// An operating system that refuses: calls answer a code, nothing leaks, and the same call succeeds once it may.
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <fstream>
+#include <string>
+
+#include "child.hpp"
+#include "emulated.hpp"
+
+namespace cuvmm::emulator::test {
+namespace {
+
+// A resource limit for as long as it lives.
+class Limit {
+ public:
+  Limit(int resource, rlim_t most) : resource_(resource) {
+    (void)::getrlimit(static_cast<__rlimit_resource_t>(resource_), &before_);
+    const rlimit lowered{most, before_.rlim_max};
+    (void)::setrlimit(static_cast<__rlimit_resource_t>(resource_), &lowered);
+  }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+  ~Limit() { (void)::setrlimit(static_cast<__rlimit_resource_t>(resource_), &before_); }
+
+ private:
+  int resource_;
+  rlimit before_{};
+};
+
+rlim_t address_space_in_use() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmSize:")) return std::strtoull(line.c_str() + 7, nullptr, 10) * 1024;
+  return 0;
+}
+
+rlim_t descriptors_in_use() {
+  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::close(next);
+  return static_cast<rlim_t>(next);
+}
+
+bool explains(Emulated& driver, const char* part) {
+  return driver->explanation().find(part) != std::string::npos;
+}
+
+TEST(OperatingSystem, WithoutRoomToMapBytesRefusesCopiesAndMemsets) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    Emulated driver;
+    const CUdeviceptr range = driver.mapped();
+    const auto before = driver.live();
+    unsigned char byte = 7;
+    {
+      // Enough for the process's own needs, too little to map a part of the device's memory.
+      const Limit limit(RLIMIT_AS, address_space_in_use() + gibibyte / 4);
+      CHILD_CHECK(driver->cuMemcpyHtoD(range, &byte, 1) == CUDA_ERROR_OPERATING_SYSTEM);
+      CHILD_CHECK(explains(driver, "OPERATING-SYSTEM"));
+      CHILD_CHECK(explains(driver, "mmap"));
+      CHILD_CHECK(driver->cuMemsetD8(range, 1, 1) == CUDA_ERROR_OPERATING_SYSTEM);
+      CHILD_CHECK(driver->cuCtxSynchronize() == CUDA_SUCCESS);  // nothing stays with the context
+    }
+    CHILD_CHECK(driver.live() == before);
+    CHILD_CHECK(driver->cuMemcpyHtoD(range, &byte, 1) == CUDA_SUCCESS);
+    CHILD_CHECK(driver.read(range, 1)[0] == 7);
+    return 0;
+  }));
+}
+
+TEST(OperatingSystem, WithoutDescriptorsRefusesTheFirstUseOfMemory) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    Emulated driver;
+    const CUdeviceptr range = driver.mapped();
+    const CUdeviceptr host = driver.mapped(chunk, on_host(CU_MEM_LOCATION_TYPE_HOST));
+    const auto before = driver.live();
+    {
+      const Limit limit(RLIMIT_NOFILE, descriptors_in_use());
+      CHILD_CHECK(driver->cuMemsetD8(range, 1, 1) == CUDA_ERROR_OPERATING_SYSTEM);
+      CHILD_CHECK(explains(driver, "memfd_create"));
+      CHILD_CHECK(driver.grant(host, chunk, grant_host()) == CUDA_ERROR_OPERATING_SYSTEM);
+      const CUmemLocation location{CU_MEM_LOCATION_TYPE_HOST, 0};
+      unsigned long long flags = 99;
+      CHILD_CHECK(driver->cuMemGetAccess(&flags, &location, host) == CUDA_SUCCESS && flags == 0);
+    }
+    CHILD_CHECK(driver.live() == before);
+    CHILD_CHECK(driver->cuMemsetD8(range, 1, 1) == CUDA_SUCCESS);
+    CHILD_CHECK(driver.grant(host, chunk, grant_host()) == CUDA_SUCCESS);
+    *reinterpret_cast<volatile int*>(host) = 1;
+    return 0;
+  }));
+}
+
+TEST(OperatingSystem, WithoutDescriptorsRefusesExports) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    Emulated driver;
+    const auto handle = driver.create(on_device(0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    const CUdeviceptr range = driver.mapped();
+    const auto before = driver.live();
+    int descriptor = -1;
+    const auto exported = [&] {
+      return driver->cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    };
+    {
+      const Limit limit(RLIMIT_NOFILE, descriptors_in_use() + 1);  // an export takes two
+      CHILD_CHECK(exported() == CUDA_ERROR_OPERATING_SYSTEM);
+      CHILD_CHECK(explains(driver, "DESCRIPTOR-LIMIT"));
+      CHILD_CHECK(explains(driver, "Too many open files"));
+      CHILD_CHECK(driver->cuMemGetHandleForAddressRange(&descriptor, range, chunk, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+                                                        0) == CUDA_ERROR_OPERATING_SYSTEM);
+      CHILD_CHECK(descriptor == -1);
+    }
+    CHILD_CHECK(driver.live() == before);
+    CHILD_CHECK(exported() == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuMemRelease(handle) == CUDA_SUCCESS);
+    ::close(descriptor);
+    CHILD_CHECK(driver.live().allocations == before.allocations - 1);
+    return 0;
+  }));
+}
+
+TEST(OperatingSystem, ThatLimitsFilesRefusesMoreBytes) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    (void)std::signal(SIGXFSZ, SIG_IGN);
+    Emulated driver;
+    const CUdeviceptr small = driver.mapped(), large = driver.mapped(2 * gibibyte);
+    const auto before = driver.live();
+    {
+      const Limit limit(RLIMIT_FSIZE, gibibyte);
+      CHILD_CHECK(driver->cuMemsetD8(large, 1, 1) == CUDA_ERROR_OPERATING_SYSTEM);
+      CHILD_CHECK(explains(driver, "ftruncate"));
+      CHILD_CHECK(explains(driver, "File too large"));
+      CHILD_CHECK(driver->cuMemsetD8(small, 1, 1) == CUDA_SUCCESS);
+    }
+    CHILD_CHECK(driver.live() == before);
+    CHILD_CHECK(driver->cuMemsetD8(large, 1, 1) == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuCtxSynchronize() == CUDA_SUCCESS);
+    driver.unmap_and_free(large, 2 * gibibyte);
+    driver.unmap_and_free(small);
+    CHILD_CHECK(driver.live().allocations == before.allocations - 2);
+    return 0;
+  }));
+}
+
+TEST(OperatingSystem, WithoutRoomForAWindowFailsTheKernelAndSaysWhy) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    Emulated driver;
+    const CUdeviceptr range = driver.mapped(2 * gibibyte);
+    const CUfunction fill = driver.function("cuvmm_fill");
+    CHILD_CHECK(driver->cuMemsetD8(range, 1, 1) == CUDA_SUCCESS);
+    CHILD_CHECK(driver.launch(fill, nullptr, range, std::uint64_t{8}, std::uint64_t{1}) == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuCtxSynchronize() == CUDA_SUCCESS);
+    {
+      const Limit limit(RLIMIT_AS, address_space_in_use() + gibibyte / 4);
+      const CUfunction checksum = driver.function("cuvmm_checksum");
+      CHILD_CHECK(driver.launch(checksum, nullptr, range, gibibyte, std::uint64_t{0}, range + gibibyte) ==
+                  CUDA_SUCCESS);
+      CHILD_CHECK(driver->cuCtxSynchronize() == CUDA_ERROR_LAUNCH_FAILED);
+      CHILD_CHECK(explains(driver, "window"));
+    }
+    CHILD_CHECK(driver->cuDevicePrimaryCtxReset(0) == CUDA_SUCCESS);
+    const std::size_t free_before = driver.free_memory();
+    driver.unmap_and_free(range, 2 * gibibyte);
+    CHILD_CHECK(driver.free_memory() == free_before + 2 * gibibyte);
+    return 0;
+  }));
+}
+
+}  // namespace
+}  // namespace cuvmm::emulator::test

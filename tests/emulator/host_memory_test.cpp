@@ -1,0 +1,161 @@
+// Host memory of virtual memory management, touched by the process's own code; page-locked memory.
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "child.hpp"
+#include "emulated.hpp"
+
+namespace cuvmm::emulator::test {
+namespace {
+
+constexpr auto none = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+constexpr auto read = CU_MEM_ACCESS_FLAGS_PROT_READ;
+
+class HostVirtualMemory : public ::testing::TestWithParam<CUmemLocationType> {};
+INSTANTIATE_TEST_SUITE_P(Locations, HostVirtualMemory,
+                         ::testing::Values(CU_MEM_LOCATION_TYPE_HOST, CU_MEM_LOCATION_TYPE_HOST_NUMA),
+                         [](const auto& instance) {
+                           return instance.param == CU_MEM_LOCATION_TYPE_HOST ? "Host" : "HostNuma";
+                         });
+
+TEST_P(HostVirtualMemory, IsTheProcessesAfterAGrantAlone) {
+  Emulated driver;
+  const CUdeviceptr address = driver.mapped(chunk, on_host(GetParam()), grant_device(0));
+  EXPECT_FALSE(readable(address));
+  EXPECT_EQ(driver.grant(address, chunk, {{GetParam(), 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}), CUDA_SUCCESS);
+  auto* bytes = reinterpret_cast<unsigned char*>(address);
+  std::memset(bytes, 4, chunk);
+  EXPECT_EQ(driver.read(address, chunk), std::vector<unsigned char>(chunk, 4)) << "the device sees what the host wrote";
+  driver.write(address + 5, {1, 2, 3});
+  EXPECT_EQ(bytes[6], 2) << "the host sees what the device wrote";
+}
+
+TEST_P(HostVirtualMemory, FaultsOnWritesToAReadOnlyGrant) {
+  Emulated driver;
+  const CUdeviceptr address = driver.mapped(chunk, on_host(GetParam()), grant_host());
+  EXPECT_TRUE(writable(address));
+  EXPECT_EQ(driver.grant(address, chunk, grant_host(read)), CUDA_SUCCESS);
+  EXPECT_TRUE(readable(address));
+  EXPECT_TRUE(dies_in_child(SIGSEGV, [&] { *reinterpret_cast<volatile unsigned char*>(address) = 1; }));
+  EXPECT_EQ(driver.grant(address, chunk, grant_host()), CUDA_SUCCESS);
+  EXPECT_TRUE(writable(address));
+}
+
+TEST_P(HostVirtualMemory, IsGoneAfterRevokingAndAfterUnmapping) {
+  Emulated driver;
+  const CUdeviceptr address = driver.mapped(chunk, on_host(GetParam()), grant_host());
+  const CUdeviceptr other = driver.mapped(chunk, on_host(GetParam()), grant_host());
+  EXPECT_EQ(driver.grant(address, chunk, grant_host(none)), CUDA_SUCCESS);
+  EXPECT_FALSE(readable(address));
+  EXPECT_EQ(driver.grant(address, chunk, grant_host()), CUDA_SUCCESS);
+  EXPECT_TRUE(readable(address));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemUnmap(address, chunk));
+  EXPECT_FALSE(readable(address));
+  EXPECT_TRUE(readable(other)) << "others stay";
+}
+
+TEST_P(HostVirtualMemory, IsNotTheDevicesWithoutAGrant) {
+  Emulated driver;
+  const CUdeviceptr address = driver.mapped(chunk, on_host(GetParam()), grant_host());
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemsetD8(address, 1, 1));
+  EXPECT_EQ(driver.grant(address, chunk, grant_device(0)), CUDA_SUCCESS);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8(address, 1, 1));
+  EXPECT_TRUE(readable(address)) << "the host keeps its right";
+}
+
+TEST_P(HostVirtualMemory, AliasesShowTheSameBytesToTheProcess) {
+  Emulated driver;
+  const auto handle = driver.create(on_host(GetParam()));
+  const CUdeviceptr range = driver.reserve(2 * chunk);
+  driver.map(range, handle);
+  driver.map(range + chunk, handle);
+  EXPECT_EQ(driver.grant(range, 2 * chunk, grant_host()), CUDA_SUCCESS);
+  *reinterpret_cast<volatile int*>(range + 64) = 77;
+  EXPECT_EQ(*reinterpret_cast<volatile int*>(range + chunk + 64), 77);
+}
+
+TEST(DeviceMemory, IsNeverTheProcesses) {
+  Emulated driver;
+  const CUdeviceptr address = driver.mapped();
+  EXPECT_FALSE(readable(address));
+  EXPECT_EQ(driver.grant(address, chunk, grant_host()), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_FALSE(readable(address));
+}
+
+TEST(HostViews, AreGrantedToAllMappingsOfACallOrToNone) {
+  Emulated driver;
+  const CUdeviceptr range = driver.reserve(3 * chunk);
+  const auto handle = driver.create(on_host(CU_MEM_LOCATION_TYPE_HOST));
+  for (int index = 0; index < 3; ++index) driver.map(range + static_cast<CUdeviceptr>(index) * chunk, handle);
+  // Something of the process lies where the last view would be.
+  void* taken = ::mmap(reinterpret_cast<void*>(range + 2 * chunk), 4096, PROT_READ,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  ASSERT_EQ(taken, reinterpret_cast<void*>(range + 2 * chunk));
+  EXPECT_EQ(driver.grant(range, chunk, grant_host(read)), CUDA_SUCCESS);
+  EXPECT_EQ(driver.grant(range, 3 * chunk, grant_host()), CUDA_ERROR_OPERATING_SYSTEM);
+  EXPECT_NE(driver->explanation().find("OPERATING-SYSTEM"), std::string::npos);
+  EXPECT_TRUE(readable(range));
+  EXPECT_FALSE(writable(range)) << "as before the call";
+  EXPECT_FALSE(readable(range + chunk));
+  const CUmemLocation host{CU_MEM_LOCATION_TYPE_HOST, 0};
+  unsigned long long flags = 99;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemGetAccess(&flags, &host, range + chunk));
+  EXPECT_EQ(flags, 0U);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemGetAccess(&flags, &host, range));
+  EXPECT_EQ(flags, 1U);
+  ASSERT_EQ(::munmap(taken, 4096), 0);
+  EXPECT_EQ(driver.grant(range, 3 * chunk, grant_host()), CUDA_SUCCESS);
+  EXPECT_TRUE(writable(range + 2 * chunk));
+}
+
+TEST(HostViews, GoWithTheDriver) {
+  CUdeviceptr address = 0;
+  {
+    Emulated driver;
+    address = driver.mapped(chunk, on_host(CU_MEM_LOCATION_TYPE_HOST), grant_host());
+    EXPECT_TRUE(readable(address));
+  }
+  EXPECT_FALSE(readable(address));
+}
+
+TEST(PageLockedMemory, IsAllocatedAndFreed) {
+  Emulated driver;
+  void* memory = nullptr;
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostAlloc(nullptr, 4096, 0));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostAlloc(&memory, 0, 0));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostAlloc(&memory, 4096, 0x100));
+  EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuMemHostAlloc(&memory, ~std::size_t{0} - 100, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostAlloc(&memory, 5000, CU_MEMHOSTALLOC_WRITECOMBINED));
+  std::memset(memory, 1, 5000);
+  unsigned flags = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostGetFlags(&flags, memory));
+  EXPECT_EQ(flags, CU_MEMHOSTALLOC_WRITECOMBINED | CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+  CUdeviceptr address = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostGetDevicePointer(&address, memory, 0));
+  EXPECT_EQ(address, reinterpret_cast<CUdeviceptr>(memory));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8(address, 9, 5000));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemsetD8(address, 9, 5001));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeHost(static_cast<char*>(memory) + 1));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeHost(memory));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeHost(memory));
+}
+
+TEST(PageLockedMemory, IsRegisteredOnceAndUnregistered) {
+  Emulated driver;
+  std::vector<unsigned char> memory(10000);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostRegister(nullptr, 100, 0));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostRegister(memory.data(), 0, 0));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostRegister(memory.data(), ~std::size_t{0}, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostRegister(memory.data(), 5000, CU_MEMHOSTREGISTER_PORTABLE));
+  EXPECT_ANSWER(ERROR_HOST_MEMORY_ALREADY_REGISTERED, *driver, cuMemHostRegister(memory.data() + 4999, 10, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostRegister(memory.data() + 5000, 10, 0));
+  EXPECT_ANSWER(ERROR_HOST_MEMORY_NOT_REGISTERED, *driver, cuMemHostUnregister(memory.data() + 1));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeHost(memory.data()));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostUnregister(memory.data()));
+  EXPECT_ANSWER(ERROR_HOST_MEMORY_NOT_REGISTERED, *driver, cuMemHostUnregister(memory.data()));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostUnregister(memory.data() + 5000));
+}
+
+}  // namespace
+}  // namespace cuvmm::emulator::test

@@ -1,0 +1,132 @@
+// What each device may do with a range, for copies, memsets and kernels.
+#include "emulated.hpp"
+#include "gpu/kernel_signatures.hpp"
+
+namespace cuvmm::emulator::test {
+namespace {
+
+constexpr auto none = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+constexpr auto read = CU_MEM_ACCESS_FLAGS_PROT_READ;
+constexpr auto read_write = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+
+struct Uses {
+  bool reads, sets, writes;
+  friend bool operator==(const Uses&, const Uses&) = default;
+};
+
+// What copies and memsets of a device may do there.
+Uses uses_of(Emulated& driver, int device, CUdeviceptr address) {
+  driver.use(device);
+  unsigned char byte = 0;
+  const Uses uses{driver->cuMemcpyDtoH(&byte, address, 1) == CUDA_SUCCESS,
+                  driver->cuMemsetD8(address, 1, 1) == CUDA_SUCCESS,
+                  driver->cuMemcpyHtoD(address, &byte, 1) == CUDA_SUCCESS};
+  driver.use(0);
+  return uses;
+}
+
+// Whether a kernel of a device can fill there; its context is reset afterwards if it cannot.
+bool kernel_writes(Emulated& driver, int device, CUdeviceptr address) {
+  driver.use(device);
+  const CUfunction fill = driver.function("cuvmm_fill");
+  EXPECT_EQ(driver.launch(fill, nullptr, address, std::uint64_t{16}, std::uint64_t{3}), CUDA_SUCCESS);
+  const CUresult result = driver->cuCtxSynchronize();
+  EXPECT_TRUE(result == CUDA_SUCCESS || result == CUDA_ERROR_ILLEGAL_ADDRESS) << result;
+  if (result != CUDA_SUCCESS) EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxReset(device));
+  driver.use(0);
+  return result == CUDA_SUCCESS;
+}
+
+TEST(Rights, AreEachDevicesOwn) {
+  Emulated driver(strict(2));
+  const CUdeviceptr address = driver.mapped(chunk, on_device(0), grant_device(0));
+  EXPECT_EQ(uses_of(driver, 0, address), (Uses{true, true, true}));
+  EXPECT_EQ(uses_of(driver, 1, address), (Uses{false, false, false}));
+  EXPECT_EQ(driver.grant(address, chunk, grant_device(1, read)), CUDA_SUCCESS);
+  EXPECT_EQ(uses_of(driver, 1, address), (Uses{true, false, false}));
+  EXPECT_EQ(uses_of(driver, 0, address), (Uses{true, true, true}));
+  EXPECT_EQ(driver.grant(address, chunk, grant_device(0, none)), CUDA_SUCCESS);
+  EXPECT_EQ(uses_of(driver, 0, address), (Uses{false, false, false})) << "revoked from the memory's own device";
+  EXPECT_EQ(driver.grant(address, chunk, grant_device(1, read_write)), CUDA_SUCCESS);
+  EXPECT_EQ(uses_of(driver, 1, address), (Uses{true, true, true}));
+}
+
+TEST(Rights, HoldForKernels) {
+  Emulated driver(strict(2));
+  const CUdeviceptr address = driver.mapped(chunk, on_device(0), grant_device(0));
+  EXPECT_TRUE(kernel_writes(driver, 0, address));
+  EXPECT_FALSE(kernel_writes(driver, 1, address));
+  EXPECT_EQ(driver.grant(address, chunk, grant_device(1, read)), CUDA_SUCCESS);
+  EXPECT_FALSE(kernel_writes(driver, 1, address));
+  EXPECT_EQ(driver.grant(address, chunk, grant_device(1, read_write)), CUDA_SUCCESS);
+  EXPECT_TRUE(kernel_writes(driver, 1, address));
+  EXPECT_EQ(driver.read(address, 8), (std::vector<unsigned char>{3, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+TEST(Rights, OfAReadOnlyRangeLetKernelsRead) {
+  Emulated driver;
+  const CUdeviceptr source = driver.mapped(), target = driver.mapped();
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8(source, 6, 64));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
+  EXPECT_EQ(driver.grant(source, chunk, grant_device(0, read)), CUDA_SUCCESS);
+  const CUfunction copy = driver.function("cuvmm_copy");
+  EXPECT_EQ(driver.launch(copy, nullptr, target, source, std::uint64_t{64}), CUDA_SUCCESS);
+  EXPECT_EQ(driver.read(target, 64), std::vector<unsigned char>(64, 6));
+  EXPECT_EQ(driver.launch(copy, nullptr, source, target, std::uint64_t{64}), CUDA_SUCCESS);
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuCtxSynchronize());
+}
+
+TEST(Rights, OfACopyAreThoseOfItsContextsDevice) {
+  Emulated driver(strict(2));
+  const CUdeviceptr mine = driver.mapped(chunk, on_device(0), grant_device(0));
+  const CUdeviceptr theirs = driver.mapped(chunk, on_device(1), grant_device(1));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemcpyDtoD(mine, theirs, 64));
+  EXPECT_EQ(driver.grant(theirs, chunk, grant_device(0, read)), CUDA_SUCCESS);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemcpyDtoD(mine, theirs, 64));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemcpyDtoD(theirs, mine, 64));
+  // A copy between contexts has each side's own rights.
+  const CUcontext second = driver.use(1), first = driver.use(0);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemcpyPeer(theirs, second, mine, first, 64));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemcpyPeer(theirs, first, mine, first, 64));
+}
+
+TEST(Rights, NeedDevicesThatReachEachOther) {
+  Configuration configuration = strict(3);
+  configuration.no_peer_access = {{0, 1}};
+  Emulated driver(configuration);
+  const CUdeviceptr address = driver.mapped();
+  int reachable = -1;
+  EXPECT_ANSWER(SUCCESS, *driver, cuDeviceCanAccessPeer(&reachable, 1, 0));
+  EXPECT_EQ(reachable, 0);
+  EXPECT_EQ(driver.grant(address, chunk, grant_device(1)), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(driver.grant(address, chunk, grant_device(2)), CUDA_SUCCESS);
+  configuration.no_peer_access.clear();
+  configuration.peer_access = false;
+  Emulated apart(configuration);
+  EXPECT_EQ(apart.grant(apart.mapped(), chunk, grant_device(2)), CUDA_ERROR_INVALID_DEVICE);
+}
+
+TEST(PeerAccess, OpensHeapMemoryToKernelsUntilItWasDisabledAsOftenAsEnabled) {
+  Emulated driver(strict(2));
+  CUdeviceptr memory = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 4096));
+  const CUcontext first = driver.use(0);
+  EXPECT_FALSE(kernel_writes(driver, 1, memory));
+  driver.use(1);
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxEnablePeerAccess(first, 0));
+  EXPECT_ANSWER(ERROR_PEER_ACCESS_ALREADY_ENABLED, *driver, cuCtxEnablePeerAccess(first, 0));
+  EXPECT_TRUE(kernel_writes(driver, 1, memory));
+  // A second context of the device enables it too, and ends: the first keeps its access.
+  CUcontext created = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxCreate(&created, 0, 1));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxEnablePeerAccess(first, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxDestroy(created));
+  EXPECT_TRUE(kernel_writes(driver, 1, memory));
+  driver.use(1);
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxDisablePeerAccess(first));
+  EXPECT_ANSWER(ERROR_PEER_ACCESS_NOT_ENABLED, *driver, cuCtxDisablePeerAccess(first));
+  EXPECT_FALSE(kernel_writes(driver, 1, memory));
+}
+
+}  // namespace
+}  // namespace cuvmm::emulator::test
