@@ -156,13 +156,12 @@ CUresult EmulatedDriver::cuMemcpyPeer(CUdeviceptr destination, CUcontext destina
 CUresult EmulatedDriver::cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
                                            CUcontext source_context, size_t bytes, CUstream stream) {
   return with_context([&](const ActiveContext& current) -> Answer {
-    const auto find = [&](CUcontext handle) {
-      return handle == nullptr ? current.context : contexts_.find(handle);
-    };
+    const auto find = [&](CUcontext handle) { return handle == nullptr ? current.context : contexts_.find(handle); };
     const Context* to = find(destination_context);
     const Context* from = find(source_context);
     if (to == nullptr || from == nullptr)
-      return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live, "dstContext and srcContext must be live contexts, or null"};
+      return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live,
+              "dstContext and srcContext must be live contexts, or null"};
     return copy(stream, {destination, AddressKind::copy, Accessor::device(to->device)},
                 {source, AddressKind::copy, Accessor::device(from->device)}, bytes, CopyWait::device_side);
   });
@@ -184,8 +183,8 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
   Answer refused = machine_.access(destination, bytes, who, true, AddressKind::kernel, allowed);
   if (!refused.ok() && !captured) return refused;
   if (wrapped)  // the driver looks at the beginning alone, and sets nothing
-    return machine_.tolerated(Rule::range_fits, fmt::format("{} values of {} bytes at {:#x}", count, pattern_bytes,
-                                                            destination));
+    return machine_.tolerated(Rule::range_fits,
+                              fmt::format("{} values of {} bytes at {:#x}", count, pattern_bytes, destination));
   Operation operation;
   operation.kind = OperationKind::memory_set;
   operation.description = fmt::format("memset of {} bytes at {:#x}", bytes, destination);

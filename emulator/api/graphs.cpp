@@ -85,8 +85,7 @@ CUresult EmulatedDriver::cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* 
   return initialised([&]() -> Answer {
     if (mode == nullptr) return null_output("mode");
     if (*mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-      if (Answer refused =
-              machine_.tolerated(Rule::capture_mode, fmt::format("mode is {}", static_cast<int>(*mode)));
+      if (Answer refused = machine_.tolerated(Rule::capture_mode, fmt::format("mode is {}", static_cast<int>(*mode)));
           !refused.ok())
         return refused;
     return executed(engine_.exchange_capture_mode(*mode));

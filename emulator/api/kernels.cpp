@@ -59,6 +59,13 @@ KernelArguments copy_arguments(const HostKernel& kernel, void** parameters) {
   return {std::move(offsets), std::move(bytes)};
 }
 
+PtxLimits ptx_limits(const Profile& profile) {
+  PtxLimits limits;  // the version is the driver's, which all profiles share
+  limits.target = static_cast<unsigned>(10 * profile.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                                        profile.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+  return limits;
+}
+
 Answer take_arguments(const HostKernel& kernel, void** parameters, void** extra,
                       std::optional<KernelArguments>& arguments) {
   const auto refused = [](std::string why) {
@@ -110,6 +117,8 @@ CUresult EmulatedDriver::cuModuleLoadData(CUmodule* module, const void* image) {
     if (!names)
       return {CUDA_ERROR_INVALID_IMAGE, Rule::kernel_known,
               "the image is neither PTX text nor a fatbin that holds some"};
+    if (const CUresult bad = check_ptx(image, ptx_limits(machine_.configuration().profile)); bad != CUDA_SUCCESS)
+      return {bad, Rule::argument_valid, "the PTX text is incomplete, or newer than the device and its driver"};
     *module = modules_.add(std::make_shared<Module>(Module{context.id, std::move(*names)}));
     return {};
   });

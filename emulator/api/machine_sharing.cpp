@@ -86,7 +86,8 @@ Answer Machine::import_handle(CUmemGenericAllocationHandle* handle, void* os_han
 }
 
 // The device memory behind a range that lies in one allocation, or in mappings that follow each other.
-Answer Machine::dma_buf_memory(CUdeviceptr address, std::uint64_t bytes, std::vector<model::Allocation*>& covered) const {
+Answer Machine::dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
+                               std::vector<model::Allocation*>& covered) const {
   const auto refused = [&](std::string_view why) {
     return Answer(CUDA_ERROR_INVALID_VALUE, Rule::dma_buf_range, fmt::format("{:#x} + {}: {}", address, bytes, why));
   };
@@ -122,8 +123,7 @@ Answer Machine::dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, 
     return {CUDA_ERROR_NOT_SUPPORTED, Rule::dma_buf_range, "this machine has no dma-bufs"};
   std::vector<model::Allocation*> covered;
   if (Answer refused = dma_buf_memory(address, bytes, covered); !refused.ok()) return refused;
-  if (flags != 0)
-    return {CUDA_ERROR_NOT_SUPPORTED, Rule::dma_buf_range, "this machine maps no dma-bufs over PCIe"};
+  if (flags != 0) return {CUDA_ERROR_NOT_SUPPORTED, Rule::dma_buf_range, "this machine maps no dma-bufs over PCIe"};
   std::vector<std::uint64_t> ids;
   for (model::Allocation* allocation : covered) {
     exported_[allocation->id] = allocation;
