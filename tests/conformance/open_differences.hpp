@@ -105,7 +105,6 @@ inline const std::set<std::string> open_differences = {
     "no_context.cuMemHostUnregister",
     "no_context.cuPointerGetAttribute",
     "no_context.cuPointerGetAttributes",
-    "xproc.exporter_killed",
 };
 // clang-format on
 

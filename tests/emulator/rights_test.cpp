@@ -102,7 +102,9 @@ TEST(Rights, OfCopiesAndMemsetsThatWrapAroundAreRefusedStrictlyAndIgnoredFaithfu
     const CUresult expected = mode == Mode::strict ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     driver.write(range, {1, 2, 3, 4});
     EXPECT_EQ(driver->cuMemcpyDtoD(range + 8, range, ~std::size_t{0}), expected);
-    if (mode == Mode::strict) EXPECT_NE(driver->explanation().find("RANGE-FITS"), std::string::npos);
+    if (mode == Mode::strict) {
+      EXPECT_NE(driver->explanation().find("RANGE-FITS"), std::string::npos);
+    }
     EXPECT_EQ(driver->cuMemsetD32(range, 7, (~std::size_t{0} >> 2) + 2), expected);
     EXPECT_EQ(driver->cuMemsetD8(range, 7, ~std::size_t{0}), expected);
     EXPECT_EQ(driver.read(range, 9), (std::vector<unsigned char>{1, 2, 3, 4, 0, 0, 0, 0, 0}));

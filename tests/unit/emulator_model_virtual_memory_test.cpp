@@ -570,7 +570,7 @@ TEST(HostViews, ThatCannotBeMadeLeaveEverythingAsItWas) {
       EXPECT_EQ(rights, index == 0 ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_NONE);
     }
     expect_ok(machine.memory.set_access(address, 3 * granule, writing, 2));
-    EXPECT_EQ(machine.access(address + 2 * granule, the_host), 3U);
+    EXPECT_EQ(machine.access(address + 2 * granule, {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}), 3U);
   }
 }
 
