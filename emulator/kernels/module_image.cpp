@@ -114,7 +114,8 @@ abi::CUresult check_ptx(const void* image, const PtxLimits& limits) {
   if (!is_text(image)) return abi::CUDA_SUCCESS;
   const std::string code = code_of(static_cast<const char*>(image));
   if (number_behind(code, ".version", false) > limits.version) return abi::CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
-  const bool target_known = number_behind(code, ".target sm_", true) <= limits.target;
+  const std::string_view behind_target = std::string_view(code).substr(std::min(code.find(".target"), code.size()));
+  const bool target_known = number_behind(behind_target, "sm_", true) <= limits.target;
   return target_known && brackets_match(code) ? abi::CUDA_SUCCESS : abi::CUDA_ERROR_INVALID_PTX;
 }
 

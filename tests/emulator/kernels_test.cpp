@@ -245,7 +245,7 @@ TEST(Launches, CheckShapeFunctionStreamAndArguments) {
   EXPECT_EQ(launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, unknown, good, nullptr), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, nullptr, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, nullptr, lacking, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, nullptr, good, good), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, nullptr, good, good), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(launch(kernel, {1, 1, 1}, {32, 32, 1}, 48 << 10, nullptr, good, nullptr), CUDA_SUCCESS);
   EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
 }
