@@ -113,6 +113,7 @@ class EmulatedDriver final : public driver::Interface {
 
   // Streams.
   Answer find_stream(CUstream handle, StreamEntry* found);
+  Answer check_writable(CUdeviceptr address, std::size_t bytes, model::Accessor who);
   template <class Value>
   Answer submit_value_operation(const StreamEntry& entry, CUdeviceptr address, Value value, bool write,
                                 unsigned condition);
@@ -125,7 +126,12 @@ class EmulatedDriver final : public driver::Interface {
   // Copies.
   [[nodiscard]] bool pageable(CUdeviceptr address);
   Answer check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to, Access& from);
-  execution::Operation copy_operation(const Operand& destination, const Operand& source, std::size_t bytes);
+  [[nodiscard]] static CUresult fault_of_vanished_memory(bool captured);
+  [[nodiscard]] bool is_captured(const execution::StreamPointer& stream);
+  void use_host_rights(Operand& operand, std::size_t bytes, bool write);
+  Answer check_wrapped_copy(const Operand& destination, const Operand& source, std::size_t bytes);
+  execution::Operation copy_operation(const Operand& destination, const Operand& source, std::size_t bytes,
+                                      CUresult code);
   Answer copy(CUstream stream, Operand destination, Operand source, std::size_t bytes, CopyWait wait);
   CUresult copy_in_context(Operand destination, Operand source, std::size_t bytes, CUstream stream,
                            CopyWait wait) noexcept;

@@ -153,6 +153,12 @@ Answer Machine::find_host(CUdeviceptr address, std::uint64_t bytes, AddressKind 
               fmt::format("{:#x} + {} is neither device memory nor page-locked host memory", address, bytes)};
   } else if (address == 0) {
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "a null pointer"};
+  } else if (auto after = host_ranges_.lower_bound(address + bytes); after != host_ranges_.begin()) {
+    const HostRange& range = std::prev(after)->second;
+    const bool overlaps = range.address + range.bytes > address;
+    if (overlaps && (address < range.address || bytes > range.bytes - (address - range.address)))
+      return {CUDA_ERROR_INVALID_VALUE, Rule::host_registration,
+              fmt::format("{:#x} + {} is page-locked in part only", address, bytes)};
   }
   found.pieces_.push_back({nullptr, 0, reinterpret_cast<std::byte*>(address), bytes});
   return {};

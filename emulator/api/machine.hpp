@@ -176,6 +176,8 @@ class Machine final : private model::HostViewListener {
   void collect_closed_exports_locked();
   Answer find(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
               Access& found);
+  [[nodiscard]] Answer dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
+                                      std::vector<model::Allocation*>& covered) const;
   Answer find_host(CUdeviceptr address, std::uint64_t bytes, AddressKind kind, Access& found);
   [[nodiscard]] const HostRange* host_range(std::uintptr_t address) const;
   [[nodiscard]] Answer check_host_registration(std::uintptr_t address, std::uint64_t bytes, unsigned flags) const;

@@ -280,9 +280,6 @@ abi::CUstreamCaptureMode Engine::thread_mode(const Lock&) const {
 }
 
 Answer Engine::exchange_capture_mode(abi::CUstreamCaptureMode& mode) {
-  if (mode < abi::CU_STREAM_CAPTURE_MODE_GLOBAL || mode > abi::CU_STREAM_CAPTURE_MODE_RELAXED) {
-    return {abi::CUDA_ERROR_INVALID_VALUE, "the capture mode is GLOBAL, THREAD_LOCAL or RELAXED"};
-  }
   Lock lock(scheduler_);
   const abi::CUstreamCaptureMode former = thread_mode(lock);
   if (mode == abi::CU_STREAM_CAPTURE_MODE_GLOBAL) {

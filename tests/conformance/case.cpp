@@ -59,6 +59,7 @@ Table all_cases() {
       add_limits_cases,
       add_process_cases,
       add_peer_cases,
+      add_pending_cases,
   };
   Table table;
   for (const AddGroup add : groups) add(table);

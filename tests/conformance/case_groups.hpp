@@ -31,6 +31,7 @@ void add_memory_info_cases(Table& table);
 void add_memset_cases(Table& table);
 void add_module_cases(Table& table);
 void add_peer_cases(Table& table);
+void add_pending_cases(Table& table);
 void add_pointer_attribute_cases(Table& table);
 void add_pointer_cases(Table& table);
 void add_primary_context_cases(Table& table);

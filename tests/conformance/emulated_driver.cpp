@@ -21,7 +21,7 @@ HostKernel store() {
   return {store_kernel,
           {sizeof(CUdeviceptr), word_bytes},
           [](const KernelArguments& arguments) {
-            return std::vector<KernelView>{{arguments.get<CUdeviceptr>(0), word_bytes, true}};
+            return std::vector<KernelView>{{arguments.get<CUdeviceptr>(0), word_bytes, true, word_bytes}};
           },
           [](const KernelCall& call) {
             const auto value = call.arguments.get<unsigned>(1);
@@ -34,8 +34,8 @@ HostKernel load() {
   return {load_kernel,
           {sizeof(CUdeviceptr), sizeof(CUdeviceptr)},
           [](const KernelArguments& arguments) {
-            return std::vector<KernelView>{{arguments.get<CUdeviceptr>(0), word_bytes, false},
-                                           {arguments.get<CUdeviceptr>(1), word_bytes, true}};
+            return std::vector<KernelView>{{arguments.get<CUdeviceptr>(0), word_bytes, false, word_bytes},
+                                           {arguments.get<CUdeviceptr>(1), word_bytes, true, word_bytes}};
           },
           [](const KernelCall& call) {
             std::memcpy(call.windows[1], call.windows[0], word_bytes);
@@ -47,8 +47,8 @@ HostKernel spin() {
   return {spin_kernel,
           {sizeof(CUdeviceptr), sizeof(CUdeviceptr)},
           [](const KernelArguments& arguments) {
-            return std::vector<KernelView>{{arguments.get<CUdeviceptr>(0), 2 * word_bytes, true},
-                                           {arguments.get<CUdeviceptr>(1), word_bytes, false}};
+            return std::vector<KernelView>{{arguments.get<CUdeviceptr>(0), 2 * word_bytes, true, word_bytes},
+                                           {arguments.get<CUdeviceptr>(1), word_bytes, false, word_bytes}};
           },
           [](const KernelCall& call) {
             auto* flags = reinterpret_cast<volatile unsigned*>(call.windows[0]);

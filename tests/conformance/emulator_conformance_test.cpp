@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <set>
 
 #include "conformance/answers.hpp"
 #include "conformance/case_process.hpp"
 #include "conformance/drivers.hpp"
+#include "conformance/open_differences.hpp"
 
 namespace cuvmm::conformance {
 
@@ -20,7 +22,24 @@ constexpr const char* crash = "(signal 11)";
 // The CPU itself dies of touching these addresses, with the emulated driver as with the real one.
 const std::set<std::string> faults_of_the_cpu = {
     "host.cpu_deref_without_access", "host.cpu_deref_device_memory", "host.cpu_store_to_read_only",
-    "host.cpu_deref_after_revoke",   "host.cpu_deref_after_unmap",
+    "host.cpu_deref_after_revoke",   "host.cpu_deref_after_unmap",   "copy.host_inaccessible_source",
+};
+
+// Where the emulated driver answers otherwise on purpose.
+struct Exception {
+  std::string answer;  // the emulated driver's
+  std::string reason;
+};
+
+const std::map<std::string, Exception> exceptions = {
+    {"props.released", {"INVALID_VALUE", "the driver reads freed memory here, and was lucky"}},
+    {"sticky.unmap_under_kernel",
+     {"NOT_READY OK ILLEGAL_ADDRESS ILLEGAL_ADDRESS",
+      "the device still had the page's translation; the emulated one always notices"}},
+    {"sticky.revoke_under_kernel",
+     {"OK ILLEGAL_ADDRESS", "the device still had the page's translation; the emulated one always notices"}},
+    {"host_alloc.address_aligned_to_page", {"yes", "every allocation has pages of its own"}},
+    {"memory_info.allocated_1048577", {"2048", "the driver had room left in a block; the emulated heap takes a new one"}},
 };
 
 // These need several processes on one emulated machine, which the emulator does not offer.
@@ -69,14 +88,21 @@ std::vector<std::string> groups() {
   return names;
 }
 
+// Where the real driver brings the process down, the emulated one refuses.
+bool same(const std::string& id, const std::string& real, const std::string& emulated) {
+  if (real == crash && faults_of_the_cpu.count(id) == 0) return emulated.find("INVALID_VALUE") != std::string::npos;
+  return emulated == real;
+}
+
 void expect_same(const std::string& id, const std::string& real, const std::string& emulated) {
-  if (real == crash && faults_of_the_cpu.count(id) == 0) {
-    // Where the real driver brings the process down, the emulated one refuses.
-    EXPECT_NE(emulated.find("INVALID_VALUE"), std::string::npos)
-        << id << " crashes a real driver; the emulated one answers \"" << emulated << '"';
-    return;
+  if (const auto exception = exceptions.find(id); exception != exceptions.end()) {
+    EXPECT_EQ(emulated, exception->second.answer) << id << " is an exception; the real driver answered " << real;
+    EXPECT_FALSE(same(id, real, emulated)) << id << " differs no longer: it is no exception any more";
+  } else if (open_differences.count(id) != 0) {
+    EXPECT_FALSE(same(id, real, emulated)) << id << " differs no longer: take it out of open_differences.hpp";
+  } else {
+    EXPECT_TRUE(same(id, real, emulated)) << id << "\n  recorded \"" << real << "\"\n  emulated \"" << emulated << '"';
   }
-  EXPECT_EQ(emulated, real) << id;
 }
 
 class EmulatorConformance : public testing::TestWithParam<std::string> {};
@@ -99,6 +125,21 @@ INSTANTIATE_TEST_SUITE_P(Recorded, EmulatorConformance, testing::ValuesIn(groups
 TEST(RecordedAnswers, AreAllOfCasesThatExist) {
   for (const auto& [id, answer] : recorded())
     EXPECT_NE(table().find(id), nullptr) << id << " is recorded as " << answer;
+}
+
+TEST(RecordedAnswers, HaveExceptionsThatAreRecorded) {
+  for (const auto& [id, exception] : exceptions) {
+    EXPECT_EQ(recorded().count(id), 1U) << id;
+    EXPECT_EQ(open_differences.count(id), 0U) << id;
+    std::cout << "answers otherwise on purpose: " << id << ": " << exception.answer << ": " << exception.reason << '\n';
+  }
+}
+
+TEST(RecordedAnswers, HaveOpenDifferencesThatAreRecorded) {
+  for (const std::string& id : open_differences) {
+    EXPECT_EQ(recorded().count(id), 1U) << id;
+    std::cout << "still answers otherwise: " << id << '\n';
+  }
 }
 
 TEST(RecordedAnswers, AreAllAskedOfTheEmulatorButForThoseLeftOut) {

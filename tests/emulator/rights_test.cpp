@@ -92,6 +92,66 @@ TEST(Rights, OfACopyAreThoseOfItsContextsDevice) {
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemcpyPeer(theirs, first, mine, first, 64));
 }
 
+// Calls that the real driver accepts and that do nothing: faithful mode warns of them once.
+TEST(Rights, OfCopiesAndMemsetsThatWrapAroundAreRefusedStrictlyAndIgnoredFaithfully) {
+  for (const Mode mode : {Mode::strict, Mode::faithful}) {
+    std::vector<std::string> warnings;
+    Configuration configuration = strict();
+    configuration.mode = mode;
+    configuration.on_warning = [&](const std::string& line) { warnings.push_back(line); };
+    Emulated driver(configuration);
+    const CUdeviceptr range = driver.mapped();
+    const CUresult expected = mode == Mode::strict ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    driver.write(range, {1, 2, 3, 4});
+    EXPECT_EQ(driver->cuMemcpyDtoD(range + 8, range, ~std::size_t{0}), expected);
+    if (mode == Mode::strict) {
+      EXPECT_NE(driver->explanation().find("RANGE-FITS"), std::string::npos);
+    }
+    EXPECT_EQ(driver->cuMemsetD32(range, 7, (~std::size_t{0} >> 2) + 2), expected);
+    EXPECT_EQ(driver->cuMemsetD8(range, 7, ~std::size_t{0}), expected);
+    EXPECT_EQ(driver.read(range, 9), (std::vector<unsigned char>{1, 2, 3, 4, 0, 0, 0, 0, 0}));
+    EXPECT_EQ(warnings.size(), mode == Mode::strict ? 0U : 1U);
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemcpyDtoD(range + 8, range, 4));
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD32(range, 7, 1));
+    EXPECT_EQ(driver.read(range, 9), (std::vector<unsigned char>{7, 0, 0, 0, 0, 0, 0, 0, 1}));
+  }
+}
+
+TEST(Rights, ToWriteAreNeededByWrittenValues) {
+  for (const Mode mode : {Mode::strict, Mode::faithful}) {
+    std::vector<std::string> warnings;
+    Configuration configuration = strict();
+    configuration.mode = mode;
+    configuration.on_warning = [&](const std::string& line) { warnings.push_back(line); };
+    Emulated driver(configuration);
+    const CUdeviceptr range = driver.mapped();
+    EXPECT_ANSWER(SUCCESS, *driver, cuStreamWriteValue32(nullptr, range, 7, 0));
+    EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuStreamWriteValue32(nullptr, range, 7, 1));
+    EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
+    EXPECT_EQ(driver.grant(range, chunk, grant_device(0, read)), CUDA_SUCCESS);
+    if (mode == Mode::strict) {
+      EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuStreamWriteValue32(nullptr, range, 8, 0));
+      EXPECT_NE(driver->explanation().find("WRITE-VALUE-WRITABLE"), std::string::npos);
+      EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
+      EXPECT_EQ(driver.read(range, 1), (std::vector<unsigned char>{7}));
+    } else {
+      EXPECT_ANSWER(SUCCESS, *driver, cuStreamWriteValue32(nullptr, range, 8, 0));
+      EXPECT_ANSWER(ERROR_LAUNCH_FAILED, *driver, cuCtxSynchronize());
+      EXPECT_EQ(warnings.size(), 1U);
+    }
+  }
+}
+
+TEST(Rights, OfTheHostServeSynchronousCopies) {
+  Emulated driver;
+  const CUdeviceptr range = driver.mapped(chunk, on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA), grant_host());
+  driver.write(range, {5});
+  EXPECT_EQ(driver.read(range, 1), (std::vector<unsigned char>{5}));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemsetD8(range, 1, 1));
+  EXPECT_EQ(driver.grant(range, chunk, grant_device(0)), CUDA_SUCCESS);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8(range, 1, 1));
+}
+
 TEST(Rights, NeedDevicesThatReachEachOther) {
   Configuration configuration = strict(3);
   configuration.no_peer_access = {{0, 1}};
