@@ -109,9 +109,9 @@ Answer Machine::dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, 
   if (allocation == nullptr)
     return {CUDA_ERROR_INVALID_VALUE, Rule::dma_buf_range,
             fmt::format("{:#x} + {} does not lie in one mapping or allocation", address, bytes)};
+  exported_[allocation->id] = allocation;
   const auto descriptor = exports_.add(allocation->id, memory::ExportRegistry::Use::hold_only);
   if (!descriptor) return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit, std::strerror(errno)};
-  exported_[allocation->id] = allocation;
   store_.add_reference(*allocation);
   *static_cast<int*>(handle) = *descriptor;
   return {};
