@@ -68,6 +68,11 @@ TEST(OperatingSystem, WithoutRoomToMapBytesRefusesCopiesAndMemsets) {
 }
 
 TEST(OperatingSystem, WithoutDescriptorsRefusesTheFirstUseOfMemory) {
+  if (address_sanitizer) {
+    // UBSan asks by a pipe whether an exception's memory can be read, and takes a lack of descriptors for a no.
+    std::puts("not tried with the address and undefined behaviour sanitizers, which need descriptors themselves");
+    return;
+  }
   EXPECT_TRUE(succeeds_in_child([] {
     Emulated driver;
     const CUdeviceptr range = driver.mapped();
