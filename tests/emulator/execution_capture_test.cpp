@@ -100,7 +100,7 @@ TEST_F(Captures, ForbidObservingTheStreamInEveryMode) {
     expect_invalidated(captured);
     captured = capturing(mode);
     EXPECT_CODE(engine.synchronize_stream(captured), ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    EXPECT_CODE(engine.synchronize_stream(captured), ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT_CODE(engine.synchronize_stream(captured), ERROR_STREAM_CAPTURE_UNSUPPORTED);
     expect_invalidated(captured);
     captured = capturing(mode);
     EXPECT_CODE(engine.synchronize_context(context), ERROR_STREAM_CAPTURE_UNSUPPORTED);
