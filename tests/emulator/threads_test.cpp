@@ -111,10 +111,7 @@ TEST(Threads, ReleaseResetAndRetainAPrimaryContextAtOnce) {
                   enabled == CUDA_ERROR_CONTEXT_IS_DESTROYED)
           << enabled;
       ASSERT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRelease(0));
-      const CUresult set = driver->cuMemsetD8(memory, 1, 100);
-      ASSERT_TRUE(set == CUDA_SUCCESS || set == CUDA_ERROR_CONTEXT_IS_DESTROYED || set == CUDA_ERROR_INVALID_VALUE ||
-                  set == CUDA_ERROR_INVALID_CONTEXT)
-          << set;
+      // No work on that memory: it may go at any moment, and the fault would stay with the device.
       if ((index + round) % 3 == 0) ASSERT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxReset(1));
       ASSERT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRelease(1));
     }
