@@ -9,7 +9,6 @@
 #include "conformance/answers.hpp"
 #include "conformance/case_process.hpp"
 #include "conformance/drivers.hpp"
-#include "conformance/open_differences.hpp"
 
 namespace cuvmm::conformance {
 
@@ -38,7 +37,6 @@ const std::map<std::string, Exception> exceptions = {
       "the device still had the page's translation; the emulated one always notices"}},
     {"sticky.revoke_under_kernel",
      {"OK ILLEGAL_ADDRESS", "the device still had the page's translation; the emulated one always notices"}},
-    {"host_alloc.address_aligned_to_page", {"yes", "every allocation has pages of its own"}},
     {"memory_info.allocated_1048577", {"2048", "the driver had room left in a block; the emulated heap takes a new one"}},
 };
 
@@ -98,8 +96,6 @@ void expect_same(const std::string& id, const std::string& real, const std::stri
   if (const auto exception = exceptions.find(id); exception != exceptions.end()) {
     EXPECT_EQ(emulated, exception->second.answer) << id << " is an exception; the real driver answered " << real;
     EXPECT_FALSE(same(id, real, emulated)) << id << " differs no longer: it is no exception any more";
-  } else if (open_differences.count(id) != 0) {
-    EXPECT_FALSE(same(id, real, emulated)) << id << " differs no longer: take it out of open_differences.hpp";
   } else {
     EXPECT_TRUE(same(id, real, emulated)) << id << "\n  recorded \"" << real << "\"\n  emulated \"" << emulated << '"';
   }
@@ -130,15 +126,7 @@ TEST(RecordedAnswers, AreAllOfCasesThatExist) {
 TEST(RecordedAnswers, HaveExceptionsThatAreRecorded) {
   for (const auto& [id, exception] : exceptions) {
     EXPECT_EQ(recorded().count(id), 1U) << id;
-    EXPECT_EQ(open_differences.count(id), 0U) << id;
     std::cout << "answers otherwise on purpose: " << id << ": " << exception.answer << ": " << exception.reason << '\n';
-  }
-}
-
-TEST(RecordedAnswers, HaveOpenDifferencesThatAreRecorded) {
-  for (const std::string& id : open_differences) {
-    EXPECT_EQ(recorded().count(id), 1U) << id;
-    std::cout << "still answers otherwise: " << id << '\n';
   }
 }
 
