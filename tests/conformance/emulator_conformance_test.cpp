@@ -37,7 +37,8 @@ const std::map<std::string, Exception> exceptions = {
       "the device still had the page's translation; the emulated one always notices"}},
     {"sticky.revoke_under_kernel",
      {"OK ILLEGAL_ADDRESS", "the device still had the page's translation; the emulated one always notices"}},
-    {"memory_info.allocated_1048577", {"2048", "the driver had room left in a block; the emulated heap takes a new one"}},
+    {"memory_info.allocated_1048577",
+     {"2048", "the driver had room left in a block; the emulated heap takes a new one"}},
 };
 
 // These need several processes on one emulated machine, which the emulator does not offer.
@@ -121,6 +122,10 @@ INSTANTIATE_TEST_SUITE_P(Recorded, EmulatorConformance, testing::ValuesIn(groups
 TEST(RecordedAnswers, AreAllOfCasesThatExist) {
   for (const auto& [id, answer] : recorded())
     EXPECT_NE(table().find(id), nullptr) << id << " is recorded as " << answer;
+}
+
+TEST(RecordedAnswers, AreThereForEveryCase) {
+  for (const Case& each : table().cases()) EXPECT_EQ(recorded().count(each.id), 1U) << each.id;
 }
 
 TEST(RecordedAnswers, HaveExceptionsThatAreRecorded) {
