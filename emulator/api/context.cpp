@@ -70,6 +70,11 @@ std::optional<ActiveContext> ContextTable::active(Context& context) {
   return ActiveContext{&context, context.life->id, context.device, context.flags, context.life->execution};
 }
 
+bool ContextTable::still_alive(const ActiveContext& active) {
+  const std::lock_guard lock(mutex_);
+  return active.context->life && active.context->life->id == active.id;
+}
+
 void ContextTable::begin(Context& context, std::shared_ptr<execution::Context> execution) {
   context.life = ContextLife{next_life_++, std::move(execution), {}};
 }

@@ -65,6 +65,8 @@ class ContextTable {
   [[nodiscard]] Context& primary(int device);
 
   [[nodiscard]] std::optional<ActiveContext> active(Context& context);
+  // Whether the life that the call found has not ended.
+  [[nodiscard]] bool still_alive(const ActiveContext& active);
 
   // Gives a dead context a life; under the lock.
   void begin(Context& context, std::shared_ptr<execution::Context> execution);

@@ -99,6 +99,10 @@ class EmulatedDriver final : public driver::Interface {
   Answer retain_primary(CUcontext* context, CUdevice device);
   void start(Context& context);
   void end(const Context& context, const std::optional<ContextLife>& life);
+  void release_belongings(std::uint64_t life);
+  // Called when the context was given something. If it ended meanwhile, all that belonged to it goes, and the answer is
+  // that it was destroyed.
+  Answer check_still_alive(const ActiveContext& context);
 
   // Streams.
   Answer find_stream(CUstream handle, StreamEntry* found);

@@ -61,7 +61,7 @@ CUresult EmulatedDriver::cuModuleLoadData(CUmodule* module, const void* image) {
       return {CUDA_ERROR_INVALID_IMAGE, Rule::kernel_known,
               "the image is neither PTX text nor a fatbin that holds some"};
     *module = modules_.add(std::make_shared<Module>(Module{context.id, std::move(*names)}));
-    return {};
+    return check_still_alive(context);
   });
 }
 

@@ -15,7 +15,8 @@ CUresult EmulatedDriver::cuMemGetInfo(size_t* free, size_t* total) {
 CUresult EmulatedDriver::cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    return machine_.allocate(pointer, bytes, context.device, context.id);
+    if (Answer refused = machine_.allocate(pointer, bytes, context.device, context.id); !refused.ok()) return refused;
+    return check_still_alive(context);
   });
 }
 
@@ -45,7 +46,8 @@ CUresult EmulatedDriver::cuMemGetAddressRange(CUdeviceptr* base, size_t* size, C
 CUresult EmulatedDriver::cuMemHostAlloc(void** pointer, size_t bytes, unsigned int flags) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    return machine_.allocate_host(pointer, bytes, flags, context.id);
+    if (Answer refused = machine_.allocate_host(pointer, bytes, flags, context.id); !refused.ok()) return refused;
+    return check_still_alive(context);
   });
 }
 
@@ -63,7 +65,8 @@ CUresult EmulatedDriver::cuMemFreeHost(void* pointer) {
 CUresult EmulatedDriver::cuMemHostRegister(void* pointer, size_t bytes, unsigned int flags) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    return machine_.register_host(pointer, bytes, flags, context.id);
+    if (Answer refused = machine_.register_host(pointer, bytes, flags, context.id); !refused.ok()) return refused;
+    return check_still_alive(context);
   });
 }
 
