@@ -2,8 +2,9 @@
 """clang_tidy.py BUILD_FOLDER CACHE_FOLDER: runs clang-tidy over every file of the build's compile_commands.json.
 
 A file that was found clean is not looked at again until it, a file of the project that it includes, its compile
-command, .clang-tidy or clang-tidy itself changes. The build must be up to date: what a file includes is taken from
-ninja's record. Exits with 1 if anything was found.
+command, .clang-tidy or clang-tidy itself changes; clones of the project in different folders may share the cache. A
+header is looked at through the files that include it, or by itself if none does. The build must be up to date: what a
+file includes is taken from ninja's record. Exits with 1 if anything was found.
 """
 import concurrent.futures
 import hashlib
@@ -12,6 +13,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 PROJECT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -44,10 +46,36 @@ class Hashes:
 
 def cache_key(entry, included, hashes, common):
     digest = hashlib.sha256(common)
-    digest.update(entry["command"].encode())
-    for path in sorted(included | {pathlib.Path(entry["file"])}):
-        digest.update(f"{path}\0{hashes.of(path)}\0".encode())
+    digest.update(entry["command"].replace(str(PROJECT), "").encode())
+    for path in sorted(included):
+        digest.update(f"{path.relative_to(PROJECT)}\0{hashes.of(path)}\0".encode())
     return digest.hexdigest()
+
+
+def object_file(entry):
+    """As ninja names it: relative to the build folder."""
+    return entry.get("output") or entry["command"].split(" -o ")[1].split()[0]
+
+
+def worth_a_look(entries, included, build):
+    """The entries without those that stand for one header which another entry's file includes anyway."""
+    header_checks = {entry["file"] for entry in entries if pathlib.Path(entry["file"]).parent == build / "headers"}
+    elsewhere = set()
+    for entry in entries:
+        if entry["file"] not in header_checks:
+            elsewhere |= included.get(object_file(entry), set())
+    for entry in entries:
+        if entry["file"] in header_checks:
+            header = pathlib.Path(pathlib.Path(entry["file"]).read_text().split('"')[1])
+            if header in elsewhere:
+                continue
+        yield entry
+
+
+def forget_old_results(cache):
+    for result in cache.iterdir():
+        if time.time() - result.stat().st_mtime > 30 * 24 * 3600:
+            result.unlink(missing_ok=True)
 
 
 def check(entry, build):
@@ -62,19 +90,21 @@ def main(build, cache):
     cache.mkdir(parents=True, exist_ok=True)
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
     common = version + (PROJECT / ".clang-tidy").read_bytes()
-    entries = json.loads((build / "compile_commands.json").read_text())
     included, hashes = included_files(build), Hashes()
-    pending = {}
+    entries = list(worth_a_look(json.loads((build / "compile_commands.json").read_text()), included, build))
+    pending = []
     for entry in entries:
         # A file that nothing has compiled has no record of what it includes, and is looked at every time.
-        known = included.get(entry.get("output") or entry["command"].split(" -o ")[1].split()[0])
+        known = included.get(object_file(entry))
         key = cache_key(entry, known, hashes, common) if known else None
-        if key is None or not (cache / key).exists():
-            pending[entry["file"]] = (key, entry)
+        if key and (cache / key).exists():
+            (cache / key).touch()
+        else:
+            pending.append((key, entry))
     print(f"clang-tidy: {len(pending)} of {len(entries)} files to look at, the others are unchanged", flush=True)
     failed = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {pool.submit(check, entry, build): (key, entry) for key, entry in pending.values()}
+        running = {pool.submit(check, entry, build): (key, entry) for key, entry in pending}
         for done in concurrent.futures.as_completed(running):
             key, entry = running[done]
             if done.result():
@@ -84,6 +114,7 @@ def main(build, cache):
                 (cache / key).touch()
     for file in sorted(failed):
         print(f"clang-tidy: {os.path.relpath(file, PROJECT)} is not clean")
+    forget_old_results(cache)
     return 1 if failed else 0
 
 

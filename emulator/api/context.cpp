@@ -38,6 +38,21 @@ Context* ContextTable::find(CUcontext handle) {
   return found != contexts_.end() && found->second->life ? found->second.get() : nullptr;
 }
 
+Context& ContextTable::find_or_adopt(CUcontext handle) {
+  const std::lock_guard lock(mutex_);
+  if (auto found = contexts_.find(handle); found != contexts_.end()) return *found->second;
+  auto& adopted = adopted_[handle];
+  if (adopted == nullptr) adopted = std::make_unique<Context>(handle);
+  return *adopted;
+}
+
+std::shared_ptr<execution::Context> ContextTable::execution_of(std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [handle, context] : contexts_)
+    if (context->life && context->life->id == id) return context->life->execution;
+  return nullptr;
+}
+
 CUcontext ContextTable::find_by_id(std::uint64_t id) {
   const std::lock_guard lock(mutex_);
   for (auto& [handle, context] : contexts_)
@@ -68,11 +83,6 @@ std::optional<ActiveContext> ContextTable::active(Context& context) {
   const std::lock_guard lock(mutex_);
   if (!context.life) return std::nullopt;
   return ActiveContext{&context, context.life->id, context.device, context.flags, context.life->execution};
-}
-
-bool ContextTable::still_alive(const ActiveContext& active) {
-  const std::lock_guard lock(mutex_);
-  return active.context->life && active.context->life->id == active.id;
 }
 
 void ContextTable::begin(Context& context, std::shared_ptr<execution::Context> execution) {

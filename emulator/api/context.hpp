@@ -31,6 +31,8 @@ struct ContextLife {
 // lives, so that a handle of a destroyed context is recognised. What is not constant is guarded by the table's lock.
 struct Context {
   Context(int device_, bool primary_) : device(device_), primary(primary_) {}
+  // A dead one under a handle that never was a context's.
+  explicit Context(CUcontext adopted) : device(0), primary(false), adopted_(adopted) {}
 
   const int device;
   const bool primary;
@@ -38,7 +40,10 @@ struct Context {
   unsigned references = 0;          // of a primary context
   std::optional<ContextLife> life;  // nothing while it is dead
 
-  [[nodiscard]] CUcontext handle() { return reinterpret_cast<CUcontext>(this); }
+  [[nodiscard]] CUcontext handle() { return adopted_ != nullptr ? adopted_ : reinterpret_cast<CUcontext>(this); }
+
+ private:
+  CUcontext adopted_ = nullptr;
 };
 
 // A live context as a call found it; it stays usable, if only to learn that the context has ended meanwhile.
@@ -60,13 +65,15 @@ class ContextTable {
   [[nodiscard]] Context* find(CUcontext handle);
   // The handle of the live context whose life has that number, or null.
   [[nodiscard]] CUcontext find_by_id(std::uint64_t id);
+  // The context of that handle, be it dead; one that was never alive if there is none. Lives as long as the table.
+  [[nodiscard]] Context& find_or_adopt(CUcontext handle);
+  // The execution side of the life of that number; null once it has ended.
+  [[nodiscard]] std::shared_ptr<execution::Context> execution_of(std::uint64_t id);
   // A dead context: begin() brings it to life.
   Context& add(int device);
   [[nodiscard]] Context& primary(int device);
 
   [[nodiscard]] std::optional<ActiveContext> active(Context& context);
-  // Whether the life that the call found has not ended.
-  [[nodiscard]] bool still_alive(const ActiveContext& active);
 
   // Gives a dead context a life; under the lock.
   void begin(Context& context, std::shared_ptr<execution::Context> execution);
@@ -88,6 +95,7 @@ class ContextTable {
   std::mutex mutex_;
   std::uint64_t next_life_ = 1;
   std::map<CUcontext, std::unique_ptr<Context>> contexts_;
+  std::map<CUcontext, std::unique_ptr<Context>> adopted_;  // under handles that were never given out
   std::map<int, Context*> primaries_;
 };
 

@@ -17,8 +17,14 @@ Answer no_such_context(CUcontext context) {
   return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live, fmt::format("{} is no live context", fmt::ptr(context))};
 }
 
-bool flags_known(unsigned flags) {
-  return (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) == 0;
+// Known flags, of those for scheduling at most one.
+bool flags_valid(unsigned flags) {
+  const unsigned scheduling = flags & CU_CTX_SCHED_MASK;
+  return (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) == 0 && (scheduling & (scheduling - 1)) == 0;
+}
+
+execution::FaultGroup fault_group(int device) {
+  return {static_cast<std::uint64_t>(device) + 1};
 }
 
 }  // namespace
@@ -26,8 +32,13 @@ bool flags_known(unsigned flags) {
 // Contexts of one device fail together: what a fault leaves behind is the device's state, not one context's. Called
 // under the table's lock.
 void EmulatedDriver::start(Context& context) {
-  contexts_.begin(context,
-                  engine_.create_context(execution::FaultGroup{static_cast<std::uint64_t>(context.device) + 1}));
+  contexts_.begin(context, engine_.create_context(fault_group(context.device)));
+}
+
+Answer EmulatedDriver::check_device_whole(CUdevice device) {
+  if (execution::Answer state = engine_.check_group(fault_group(device)); !state.ok())
+    return {state.code, Rule::context_healthy, state.rule};
+  return {};
 }
 
 void EmulatedDriver::end(const Context& context, const std::optional<ContextLife>& life) {
@@ -43,37 +54,45 @@ void EmulatedDriver::release_belongings(std::uint64_t life) {
   machine_.release_all_of(life);
 }
 
-Answer EmulatedDriver::check_still_alive(const ActiveContext& context) {
-  if (contexts_.still_alive(context)) return {};
-  release_belongings(context.id);
-  return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
-}
-
 Answer EmulatedDriver::executed(const execution::Answer& answer) {
   if (answer.ok()) return {};
   return {answer.code, Rule::execution, answer.rule};
 }
 
-Answer EmulatedDriver::current_context(ActiveContext* context) {
+Answer EmulatedDriver::living_context(ActiveContext* context) {
   Context* current = contexts_.current();
   if (current == nullptr)
     return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_current, "no context is current to this thread"};
   auto active = contexts_.active(*current);
   if (!active) return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
-  if (execution::Answer state = engine_.check_context(active->execution); !state.ok())
-    return {state.code, Rule::context_healthy, state.rule};
   *context = *std::move(active);
   return {};
 }
 
+Answer EmulatedDriver::current_context(ActiveContext* context) {
+  if (Answer refused = living_context(context); !refused.ok()) return refused;
+  if (execution::Answer state = engine_.check_context(context->execution); !state.ok())
+    return {state.code, Rule::context_healthy, state.rule};
+  return {};
+}
+
+Answer EmulatedDriver::check_not_failed() {
+  ActiveContext context;
+  Answer refused = current_context(&context);
+  return !refused.ok() && refused.rule == Rule::context_healthy ? refused : Answer();
+}
+
 Answer EmulatedDriver::retain_primary(CUcontext* context, CUdevice device) {
   Context& primary = contexts_.primary(device);
-  contexts_.locked([&] {
-    if (!primary.life) start(primary);
+  return contexts_.locked([&]() -> Answer {
+    if (!primary.life) {
+      if (Answer refused = check_device_whole(device); !refused.ok()) return refused;
+      start(primary);
+    }
     ++primary.references;
+    *context = primary.handle();
+    return {};
   });
-  *context = primary.handle();
-  return {};
 }
 
 CUresult EmulatedDriver::cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
@@ -100,15 +119,12 @@ CUresult EmulatedDriver::cuDevicePrimaryCtxRelease(CUdevice device) {
   });
 }
 
+// The context ends, while those who retained it still have to release it.
 CUresult EmulatedDriver::cuDevicePrimaryCtxReset(CUdevice device) {
   return initialised([&]() -> Answer {
     if (Answer refused = check_device(device); !refused.ok()) return refused;
     Context& primary = contexts_.primary(device);
-    const auto ended = contexts_.locked([&] {
-      std::optional<ContextLife> life = primary.life;
-      if (life) start(primary);
-      return life;
-    });
+    const auto ended = contexts_.locked([&] { return std::exchange(primary.life, std::nullopt); });
     end(primary, ended);
     return {};
   });
@@ -130,7 +146,7 @@ CUresult EmulatedDriver::cuDevicePrimaryCtxGetState(CUdevice device, unsigned in
 CUresult EmulatedDriver::cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
   return initialised([&]() -> Answer {
     if (Answer refused = check_device(device); !refused.ok()) return refused;
-    if (!flags_known(flags))
+    if (!flags_valid(flags) || (flags & CU_CTX_MAP_HOST) != 0)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     Context& primary = contexts_.primary(device);
     contexts_.locked([&] { primary.flags = flags; });
@@ -141,9 +157,10 @@ CUresult EmulatedDriver::cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned in
 CUresult EmulatedDriver::cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
   return initialised([&]() -> Answer {
     if (context == nullptr) return null_output("pctx");
-    if (!flags_known(flags))
+    if (!flags_valid(flags))
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     if (Answer refused = check_device(device); !refused.ok()) return refused;
+    if (Answer refused = check_device_whole(device); !refused.ok()) return refused;
     Context& created = contexts_.add(device);
     auto& stack = contexts_.stack();
     stack.push_back(&created);
@@ -162,7 +179,10 @@ CUresult EmulatedDriver::cuCtxCreate(CUcontext* context, unsigned int flags, CUd
 }
 
 CUresult EmulatedDriver::cuCtxDestroy(CUcontext handle) {
-  return initialised([&]() -> Answer {
+  return answer([&]() -> Answer {
+    // A null handle is refused even before cuInit.
+    if (handle == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::context_live, "ctx must not be null"};
+    if (Answer refused = check_initialised(); !refused.ok()) return refused;
     Context* context = contexts_.find(handle);
     if (context == nullptr) return no_such_context(handle);
     if (context->primary)
@@ -176,10 +196,23 @@ CUresult EmulatedDriver::cuCtxDestroy(CUcontext handle) {
   });
 }
 
+// The driver looks at a handle only when the context is needed, so that dead ones and garbage can be made current.
+Answer EmulatedDriver::find_to_make_current(CUcontext handle, Context** context) {
+  *context = contexts_.find(handle);
+  if (*context != nullptr) return {};
+  Answer refused = machine_.tolerated(Rule::context_live, fmt::format("{} is no live context", fmt::ptr(handle)));
+  if (refused.ok())
+    *context = &contexts_.find_or_adopt(handle);
+  else
+    refused.code = CUDA_ERROR_INVALID_CONTEXT;
+  return refused;
+}
+
 CUresult EmulatedDriver::cuCtxPushCurrent(CUcontext handle) {
   return initialised([&]() -> Answer {
-    Context* context = contexts_.find(handle);
-    if (context == nullptr) return no_such_context(handle);
+    if (handle == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::context_live, "ctx must not be null"};
+    Context* context = nullptr;
+    if (Answer refused = find_to_make_current(handle, &context); !refused.ok()) return refused;
     contexts_.stack().push_back(context);
     return {};
   });
@@ -198,8 +231,9 @@ CUresult EmulatedDriver::cuCtxPopCurrent(CUcontext* context) {
 CUresult EmulatedDriver::cuCtxSetCurrent(CUcontext handle) {
   return initialised([&]() -> Answer {
     auto& stack = contexts_.stack();
-    Context* context = handle == nullptr ? nullptr : contexts_.find(handle);
-    if (handle != nullptr && context == nullptr) return no_such_context(handle);
+    Context* context = nullptr;
+    if (handle != nullptr)
+      if (Answer refused = find_to_make_current(handle, &context); !refused.ok()) return refused;
     if (!stack.empty()) stack.pop_back();
     if (context != nullptr) stack.push_back(context);
     return {};
@@ -216,7 +250,9 @@ CUresult EmulatedDriver::cuCtxGetCurrent(CUcontext* context) {
 }
 
 CUresult EmulatedDriver::cuCtxGetDevice(CUdevice* device) {
-  return with_context([&](const ActiveContext& context) -> Answer {
+  return initialised([&]() -> Answer {
+    ActiveContext context;
+    if (Answer refused = living_context(&context); !refused.ok()) return refused;
     if (device == nullptr) return null_output("device");
     *device = context.device;
     return {};
@@ -224,9 +260,12 @@ CUresult EmulatedDriver::cuCtxGetDevice(CUdevice* device) {
 }
 
 CUresult EmulatedDriver::cuCtxGetFlags(unsigned int* flags) {
-  return with_context([&](const ActiveContext& context) -> Answer {
+  return initialised([&]() -> Answer {
+    ActiveContext context;
+    if (Answer refused = living_context(&context); !refused.ok()) return refused;
     if (flags == nullptr) return null_output("flags");
-    *flags = context.flags;
+    // A primary context always maps host memory, which its owner cannot ask for.
+    *flags = context.context->primary ? context.flags | CU_CTX_MAP_HOST : context.flags;
     return {};
   });
 }
@@ -240,7 +279,9 @@ CUresult EmulatedDriver::cuCtxEnablePeerAccess(CUcontext peer_handle, unsigned i
   return with_context([&](const ActiveContext& context) -> Answer {
     if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
     Context* peer = contexts_.find(peer_handle);
-    if (peer == nullptr || peer->device == context.device) return no_such_context(peer_handle);
+    if (peer == nullptr) return no_such_context(peer_handle);
+    if (peer->device == context.device)
+      return {CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, Rule::access_peer, "a device is not its own peer"};
     if (!machine_.configuration().can_access_peer(context.device, peer->device))
       return {CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, Rule::access_peer,
               fmt::format("device {} cannot reach device {}", context.device, peer->device)};

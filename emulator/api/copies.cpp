@@ -29,17 +29,17 @@ Answer EmulatedDriver::check_copy(const Operand& destination, const Operand& sou
 }
 
 execution::Operation EmulatedDriver::copy_operation(const Operand& destination, const Operand& source,
-                                                    std::size_t bytes) {
+                                                    std::size_t bytes, CUresult code) {
   Operation operation;
   operation.kind = OperationKind::copy;
   operation.description =
       fmt::format("copy of {} bytes from {:#x} to {:#x}", bytes, source.address, destination.address);
   if (machine_.is_device_address(destination.address)) operation.touches.push_back({destination.address, bytes, true});
   if (machine_.is_device_address(source.address)) operation.touches.push_back({source.address, bytes, false});
-  operation.run = [this, destination, source, bytes] {
+  operation.run = [this, destination, source, bytes, code] {
     Access to, from;
     if (Answer refused = check_copy(destination, source, bytes, to, from); !refused.ok())
-      return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, refused.detail);
+      return Outcome::fault(code, refused.detail);
     memory::copy(to.pieces(), from.pieces());
     const bool kept = machine_.still_valid(destination.address, bytes, destination.who, true, destination.kind, to) &&
                       machine_.still_valid(source.address, bytes, source.who, false, source.kind, from);
@@ -47,6 +47,34 @@ execution::Operation EmulatedDriver::copy_operation(const Operand& destination, 
     return Outcome::done();
   };
   return operation;
+}
+
+// Found out by a copy or memset that runs: the driver looks again at what a graph touches, and at nothing else.
+CUresult EmulatedDriver::fault_of_vanished_memory(bool captured) {
+  return captured ? CUDA_ERROR_LAUNCH_FAILED : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+bool EmulatedDriver::is_captured(const execution::StreamPointer& stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  (void)engine_.is_capturing(stream, status);
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void EmulatedDriver::use_host_rights(Operand& operand, std::size_t bytes, bool write) {
+  Access access;
+  if (!machine_.access(operand.address, bytes, operand.who, write, operand.kind, access).ok() &&
+      machine_.access(operand.address, bytes, Accessor::host(), write, operand.kind, access).ok())
+    operand.who = Accessor::host();
+}
+
+// The driver looks at the beginnings alone, and copies nothing.
+Answer EmulatedDriver::check_wrapped_copy(const Operand& destination, const Operand& source, std::size_t bytes) {
+  const auto range = fmt::format("{} bytes from {:#x} to {:#x}", bytes, source.address, destination.address);
+  if (!machine_.is_device_address(destination.address) || !machine_.is_device_address(source.address))
+    return {CUDA_ERROR_INVALID_VALUE, Rule::range_fits, range};
+  Access to, from;
+  if (Answer refused = check_copy(destination, source, 1, to, from); !refused.ok()) return refused;
+  return machine_.tolerated(Rule::range_fits, range);
 }
 
 // What touches memory of the process itself is finished when the call returns, unless that memory is page-locked.
@@ -57,21 +85,21 @@ Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source
   const auto device = Accessor::device(entry.context->device);
   if (destination.who.is_host()) destination.who = device;
   if (source.who.is_host()) source.who = device;
+  if (destination.address + bytes < destination.address || source.address + bytes < source.address)
+    return check_wrapped_copy(destination, source, bytes);
   if (wait == CopyWait::host_side) {
-    // A synchronous copy may not be captured, nor made while a capture forbids it: the engine's waiting form says so.
-    if (Answer refused = executed(engine_.check_unsafe_call()); !refused.ok()) return refused;
+    // The process's own processors make these copies where they may and the device may not.
+    use_host_rights(destination, bytes, true);
+    use_host_rights(source, bytes, false);
   }
   {
     Access to, from;
     if (Answer refused = check_copy(destination, source, bytes, to, from); !refused.ok()) return refused;
   }
-  bool waits = wait == CopyWait::host_side;
-  if (wait == CopyWait::if_pageable) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    (void)engine_.is_capturing(entry.stream, status);
-    waits = status == CU_STREAM_CAPTURE_STATUS_NONE && (pageable(destination.address) || pageable(source.address));
-  }
-  Operation operation = copy_operation(destination, source, bytes);
+  const bool captured = is_captured(entry.stream);
+  const bool waits = wait == CopyWait::host_side || (wait == CopyWait::if_pageable && !captured &&
+                                                     (pageable(destination.address) || pageable(source.address)));
+  Operation operation = copy_operation(destination, source, bytes, fault_of_vanished_memory(captured));
   return executed(waits ? engine_.submit_and_wait(entry.stream, std::move(operation))
                         : engine_.submit(entry.stream, std::move(operation)));
 }
@@ -127,11 +155,13 @@ CUresult EmulatedDriver::cuMemcpyPeer(CUdeviceptr destination, CUcontext destina
 
 CUresult EmulatedDriver::cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
                                            CUcontext source_context, size_t bytes, CUstream stream) {
-  return with_context([&](const ActiveContext&) -> Answer {
-    const Context* to = contexts_.find(destination_context);
-    const Context* from = contexts_.find(source_context);
+  return with_context([&](const ActiveContext& current) -> Answer {
+    const auto find = [&](CUcontext handle) { return handle == nullptr ? current.context : contexts_.find(handle); };
+    const Context* to = find(destination_context);
+    const Context* from = find(source_context);
     if (to == nullptr || from == nullptr)
-      return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live, "dstContext and srcContext must be live contexts"};
+      return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live,
+              "dstContext and srcContext must be live contexts, or null"};
     return copy(stream, {destination, AddressKind::copy, Accessor::device(to->device)},
                 {source, AddressKind::copy, Accessor::device(from->device)}, bytes, CopyWait::device_side);
   });
@@ -141,26 +171,28 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
                             std::size_t count) {
   StreamEntry entry;
   if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+  if (count == 0) return {};
   if (destination % pattern_bytes != 0)
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
             fmt::format("{:#x} is not a multiple of {}", destination, pattern_bytes)};
-  if (count == 0) return {};
-  if (count > ~std::size_t{0} / pattern_bytes)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::access_needed,
-            fmt::format("{} values of {} bytes are more than there are addresses", count, pattern_bytes)};
-  const std::uint64_t bytes = count * pattern_bytes;
+  const bool captured = is_captured(entry.stream);
+  const bool wrapped = count > (~std::size_t{0} - destination) / pattern_bytes;
+  const std::uint64_t bytes = wrapped ? pattern_bytes : count * pattern_bytes;
   const auto who = Accessor::device(entry.context->device);
   Access allowed;
-  if (Answer refused = machine_.access(destination, bytes, who, true, AddressKind::kernel, allowed); !refused.ok())
-    return refused;
+  Answer refused = machine_.access(destination, bytes, who, true, AddressKind::kernel, allowed);
+  if (!refused.ok() && !captured) return refused;
+  if (wrapped)  // the driver looks at the beginning alone, and sets nothing
+    return machine_.tolerated(Rule::range_fits,
+                              fmt::format("{} values of {} bytes at {:#x}", count, pattern_bytes, destination));
   Operation operation;
   operation.kind = OperationKind::memory_set;
   operation.description = fmt::format("memset of {} bytes at {:#x}", bytes, destination);
   operation.touches.push_back({destination, bytes, true});
-  operation.run = [this, who, destination, bytes, pattern, pattern_bytes] {
+  operation.run = [this, who, destination, bytes, pattern, pattern_bytes, code = fault_of_vanished_memory(captured)] {
     Access target;
-    if (Answer refused = machine_.access(destination, bytes, who, true, AddressKind::kernel, target); !refused.ok())
-      return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, refused.detail);
+    if (Answer gone = machine_.access(destination, bytes, who, true, AddressKind::kernel, target); !gone.ok())
+      return Outcome::fault(code, gone.detail);
     memory::fill(target.pieces(), pattern, pattern_bytes);
     if (!machine_.still_valid(destination, bytes, who, true, AddressKind::kernel, target))
       return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, "memory was unmapped while a memset used it");

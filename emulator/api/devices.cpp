@@ -13,7 +13,7 @@ Answer null_output(const char* name) {
   return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, fmt::format("{} must not be null", name)};
 }
 
-// Copies as much as fits and ends it with a zero, as the driver does.
+// Copies as much as fits and ends it with a zero, as the driver does: a negative length becomes a huge one.
 void copy_text(char* target, int length, const std::string& text) {
   const std::size_t count = std::min(text.size(), static_cast<std::size_t>(length) - 1);
   std::memcpy(target, text.data(), count);
@@ -54,8 +54,11 @@ CUresult EmulatedDriver::cuDeviceGet(CUdevice* device, int ordinal) {
 CUresult EmulatedDriver::cuDeviceGetName(char* name, int length, CUdevice device) {
   return initialised([&]() -> Answer {
     if (name == nullptr) return null_output("name");
-    if (length <= 0) return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("len is {}", length)};
+    if (length == 0) return {CUDA_ERROR_INVALID_VALUE, Rule::text_room, "len is 0"};
     if (Answer refused = check_device(device); !refused.ok()) return refused;
+    if (length < 0)
+      if (Answer refused = machine_.tolerated(Rule::text_room, fmt::format("len is {}", length)); !refused.ok())
+        return refused;
     copy_text(name, length, machine_.configuration().profile.device_name);
     return {};
   });
@@ -99,7 +102,9 @@ CUresult EmulatedDriver::cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
 CUresult EmulatedDriver::cuDeviceGetPCIBusId(char* bus_id, int length, CUdevice device) {
   return initialised([&]() -> Answer {
     if (bus_id == nullptr) return null_output("pciBusId");
-    if (length <= 0) return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("len is {}", length)};
+    constexpr int shortest = 13;  // "0000:00:00.0" and its end
+    if (length < shortest)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::text_room, fmt::format("len is {}, needed are {}", length, shortest)};
     if (Answer refused = check_device(device); !refused.ok()) return refused;
     const int first = machine_.configuration().profile.attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
     copy_text(bus_id, length, fmt::format("0000:00:{:02X}.0", pci_device_id(first, device)));

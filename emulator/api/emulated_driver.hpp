@@ -95,17 +95,26 @@ class EmulatedDriver final : public driver::Interface {
   [[nodiscard]] static Answer executed(const execution::Answer& answer);
 
   // Contexts.
+  // The thread's current context: if it is alive; if it is healthy too.
+  Answer living_context(ActiveContext* context);
   Answer current_context(ActiveContext* context);
+  // For calls that need no context, but fail while one is current that has failed.
+  Answer check_not_failed();
+  Answer find_to_make_current(CUcontext handle, Context** context);
+  // Refuses new contexts on a device where one has failed.
+  Answer check_device_whole(CUdevice device);
   Answer retain_primary(CUcontext* context, CUdevice device);
   void start(Context& context);
   void end(const Context& context, const std::optional<ContextLife>& life);
   void release_belongings(std::uint64_t life);
-  // Called when the context was given something. If it ended meanwhile, all that belonged to it goes, and the answer is
-  // that it was destroyed.
-  Answer check_still_alive(const ActiveContext& context);
+
+  Answer give_owner(const ActiveContext& context, Answer made);
+  // Waits for the work of the context that owns memory.
+  Answer drain_owner(std::uint64_t owner);
 
   // Streams.
   Answer find_stream(CUstream handle, StreamEntry* found);
+  Answer check_writable(CUdeviceptr address, std::size_t bytes, model::Accessor who);
   template <class Value>
   Answer submit_value_operation(const StreamEntry& entry, CUdeviceptr address, Value value, bool write,
                                 unsigned condition);
@@ -118,7 +127,12 @@ class EmulatedDriver final : public driver::Interface {
   // Copies.
   [[nodiscard]] bool pageable(CUdeviceptr address);
   Answer check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to, Access& from);
-  execution::Operation copy_operation(const Operand& destination, const Operand& source, std::size_t bytes);
+  [[nodiscard]] static CUresult fault_of_vanished_memory(bool captured);
+  [[nodiscard]] bool is_captured(const execution::StreamPointer& stream);
+  void use_host_rights(Operand& operand, std::size_t bytes, bool write);
+  Answer check_wrapped_copy(const Operand& destination, const Operand& source, std::size_t bytes);
+  execution::Operation copy_operation(const Operand& destination, const Operand& source, std::size_t bytes,
+                                      CUresult code);
   Answer copy(CUstream stream, Operand destination, Operand source, std::size_t bytes, CopyWait wait);
   CUresult copy_in_context(Operand destination, Operand source, std::size_t bytes, CUstream stream,
                            CopyWait wait) noexcept;

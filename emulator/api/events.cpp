@@ -55,8 +55,8 @@ CUresult EmulatedDriver::cuEventDestroy(CUevent event) {
 
 CUresult EmulatedDriver::cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return initialised([&]() -> Answer {
-    if (milliseconds == nullptr)
-      return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pMilliseconds must not be null"};
+    if (milliseconds == nullptr)  // as the driver: not INVALID_VALUE
+      return {CUDA_ERROR_INVALID_HANDLE, Rule::output_pointer, "pMilliseconds must not be null"};
     return executed(engine_.elapsed_time(events_.find(start), events_.find(end), *milliseconds));
   });
 }

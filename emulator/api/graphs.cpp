@@ -31,13 +31,12 @@ CUresult EmulatedDriver::cuStreamBeginCapture(CUstream stream, CUstreamCaptureMo
 
 CUresult EmulatedDriver::cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   return initialised([&]() -> Answer {
-    if (graph == nullptr) return null_output("phGraph");
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
-    *graph = nullptr;
+    if (graph != nullptr) *graph = nullptr;
     execution::GraphPointer captured;
     if (Answer refused = executed(engine_.end_capture(entry.stream, captured)); !refused.ok()) return refused;
-    *graph = graph_handle(captured);
+    if (graph != nullptr) *graph = graph_handle(captured);
     return {};
   });
 }
@@ -86,7 +85,9 @@ CUresult EmulatedDriver::cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* 
   return initialised([&]() -> Answer {
     if (mode == nullptr) return null_output("mode");
     if (*mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("mode is {}", static_cast<int>(*mode))};
+      if (Answer refused = machine_.tolerated(Rule::capture_mode, fmt::format("mode is {}", static_cast<int>(*mode)));
+          !refused.ok())
+        return refused;
     return executed(engine_.exchange_capture_mode(*mode));
   });
 }
@@ -94,9 +95,11 @@ CUresult EmulatedDriver::cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* 
 CUresult EmulatedDriver::cuGraphInstantiateWithFlags(CUgraphExec* graph_exec, CUgraph graph, unsigned long long flags) {
   return initialised([&]() -> Answer {
     if (graph_exec == nullptr) return null_output("phGraphExec");
-    constexpr unsigned long long known = 0xF;
+    // UPLOAD (2) belongs to cuGraphInstantiateWithParams.
+    constexpr unsigned long long known = 0xF & ~2ULL;
     if ((flags & ~known) != 0)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
+    if (Answer refused = check_not_failed(); !refused.ok()) return refused;
     execution::GraphExecPointer made;
     if (Answer refused = executed(engine_.instantiate(graphs_.find(graph), made)); !refused.ok()) return refused;
     *graph_exec = graph_execs_.add(std::make_shared<execution::GraphExecPointer>(std::move(made)));

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 
 #include "emulator/api/answering.hpp"
 #include "emulator/kernels/module_image.hpp"
@@ -13,6 +15,38 @@ using execution::Operation;
 using execution::OperationKind;
 using execution::Outcome;
 
+// The marks of cuLaunchKernel's `extra` (CU_LAUNCH_PARAM_*).
+void* const launch_parameter_end = nullptr;
+void* const launch_parameter_buffer_pointer = reinterpret_cast<void*>(1);
+void* const launch_parameter_buffer_size = reinterpret_cast<void*>(2);
+
+// Arguments as cuLaunchKernel's `extra` gives them: one buffer with every argument at a multiple of its size.
+std::optional<KernelArguments> unpack_arguments(const HostKernel& kernel, void** extra) {
+  const char* buffer = nullptr;
+  const std::size_t* size = nullptr;
+  for (; *extra != launch_parameter_end; extra += 2) {
+    if (*extra == launch_parameter_buffer_pointer)
+      buffer = static_cast<const char*>(extra[1]);
+    else if (*extra == launch_parameter_buffer_size)
+      size = static_cast<const std::size_t*>(extra[1]);
+    else
+      return std::nullopt;
+  }
+  if (buffer == nullptr || size == nullptr) return std::nullopt;
+  std::vector<std::size_t> offsets;
+  std::vector<std::byte> bytes;
+  std::size_t at = 0;
+  for (const std::size_t argument : kernel.argument_bytes) {
+    at = (at + argument - 1) / argument * argument;
+    if (at + argument > *size) return std::nullopt;
+    offsets.push_back(bytes.size());
+    bytes.resize(bytes.size() + argument);
+    std::memcpy(bytes.data() + offsets.back(), buffer + at, argument);
+    at += argument;
+  }
+  return KernelArguments(std::move(offsets), std::move(bytes));
+}
+
 KernelArguments copy_arguments(const HostKernel& kernel, void** parameters) {
   std::vector<std::size_t> offsets;
   std::vector<std::byte> bytes;
@@ -23,6 +57,30 @@ KernelArguments copy_arguments(const HostKernel& kernel, void** parameters) {
     std::memcpy(bytes.data() + offsets.back(), parameters[index], size);
   }
   return {std::move(offsets), std::move(bytes)};
+}
+
+PtxLimits ptx_limits(const Profile& profile) {
+  PtxLimits limits;  // the version is the driver's, which all profiles share
+  limits.target = static_cast<unsigned>(10 * profile.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                                        profile.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+  return limits;
+}
+
+Answer take_arguments(const HostKernel& kernel, void** parameters, void** extra,
+                      std::optional<KernelArguments>& arguments) {
+  const auto refused = [](std::string why) {
+    return Answer(CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, std::move(why));
+  };
+  if (parameters != nullptr && extra != nullptr) return refused("kernelParams and extra exclude each other");
+  if (extra != nullptr) {
+    arguments = unpack_arguments(kernel, extra);
+    return arguments ? Answer() : refused("extra does not hold a buffer that is large enough for the arguments");
+  }
+  for (std::size_t index = 0; index < kernel.argument_bytes.size(); ++index)
+    if (parameters == nullptr || parameters[index] == nullptr)
+      return refused(fmt::format("kernelParams lacks argument {}", index));
+  arguments = copy_arguments(kernel, parameters);
+  return {};
 }
 
 Answer check_shape(const KernelShape& shape, const Profile& profile) {
@@ -55,13 +113,14 @@ CUresult EmulatedDriver::cuModuleLoadData(CUmodule* module, const void* image) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (module == nullptr || image == nullptr)
       return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "module and image must not be null"};
-    if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
     auto names = kernel_names_in(image);
     if (!names)
       return {CUDA_ERROR_INVALID_IMAGE, Rule::kernel_known,
               "the image is neither PTX text nor a fatbin that holds some"};
+    if (const CUresult bad = check_ptx(image, ptx_limits(machine_.configuration().profile)); bad != CUDA_SUCCESS)
+      return {bad, Rule::argument_valid, "the PTX text is incomplete, or newer than the device and its driver"};
     *module = modules_.add(std::make_shared<Module>(Module{context.id, std::move(*names)}));
-    return check_still_alive(context);
+    return give_owner(context, {});
   });
 }
 
@@ -100,21 +159,23 @@ CUresult EmulatedDriver::cuLaunchKernel(CUfunction function, unsigned int grid_d
                                         unsigned int grid_dim_z, unsigned int block_dim_x, unsigned int block_dim_y,
                                         unsigned int block_dim_z, unsigned int shared_mem_bytes, CUstream stream,
                                         void** kernel_params, void** extra) {
-  return with_context([&](const ActiveContext&) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     const auto found = functions_.find(function);
     if (found == nullptr)
       return {CUDA_ERROR_INVALID_HANDLE, Rule::argument_valid, fmt::format("{} is no function", fmt::ptr(function))};
+    const auto module = found->module.lock();
+    if (module == nullptr || module->context != context.id)
+      return {CUDA_ERROR_INVALID_HANDLE, Rule::context_current, "the function was loaded in another context"};
     const KernelShape shape{
         {grid_dim_x, grid_dim_y, grid_dim_z}, {block_dim_x, block_dim_y, block_dim_z}, shared_mem_bytes};
     if (Answer refused = check_shape(shape, machine_.configuration().profile); !refused.ok()) return refused;
-    if (extra != nullptr)
-      return {CUDA_ERROR_NOT_SUPPORTED, Rule::kernel_known, "arguments are taken through kernelParams alone"};
-    for (std::size_t index = 0; index < found->kernel->argument_bytes.size(); ++index)
-      if (kernel_params == nullptr || kernel_params[index] == nullptr)
-        return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("kernelParams lacks argument {}", index)};
+    std::optional<KernelArguments> arguments;
+    if (Answer refused = take_arguments(*found->kernel, kernel_params, extra, arguments); !refused.ok()) return refused;
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
-    return launch(entry, *found->kernel, shape, copy_arguments(*found->kernel, kernel_params));
+    if (entry.context != context.context)
+      return {CUDA_ERROR_INVALID_HANDLE, Rule::context_current, "the stream belongs to another context"};
+    return launch(entry, *found->kernel, shape, std::move(*arguments));
   });
 }
 

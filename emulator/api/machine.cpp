@@ -27,7 +27,7 @@ Machine::Machine(const Configuration& configuration)
 
 Machine::~Machine() {
   for (const auto& [address, range] : host_ranges_)
-    if (range.allocated) std::free(reinterpret_cast<void*>(address));
+    if (range.allocated) std::free(reinterpret_cast<void*>(range.begin));
 }
 
 void Machine::warn(Rule rule, const std::string& detail) {
@@ -50,6 +50,13 @@ memory::Arena& Machine::arena(const model::Place& place) {
     arena = std::make_unique<memory::Arena>(fmt::format("cuvmm-device-{}", place.device).c_str());
   }
   return *arena;
+}
+
+Answer Machine::tolerated(Rule rule, std::string detail) {
+  if (configuration_.mode == Mode::strict) return {CUDA_ERROR_INVALID_VALUE, rule, std::move(detail)};
+  const std::lock_guard lock(mutex_);
+  warn(rule, detail);
+  return {};
 }
 
 // Bytes are given to an allocation when they are first needed, so that creating memory asks nothing of the system.
@@ -93,6 +100,7 @@ Answer Machine::host_rights_change(const model::Mapping& mapping, CUmemAccess_fl
 }
 
 void Machine::mapping_goes(const model::Mapping& mapping) noexcept {
+  tokens_taken_.erase(mapping.address);
   if (mapping.handle->allocation->place.is_host()) host_views_.remove(mapping.address);
 }
 
@@ -145,6 +153,12 @@ Answer Machine::find_host(CUdeviceptr address, std::uint64_t bytes, AddressKind 
               fmt::format("{:#x} + {} is neither device memory nor page-locked host memory", address, bytes)};
   } else if (address == 0) {
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "a null pointer"};
+  } else if (auto after = host_ranges_.lower_bound(address + bytes); after != host_ranges_.begin()) {
+    const HostRange& range = std::prev(after)->second;
+    const bool overlaps = range.address + range.bytes > address;
+    if (overlaps && (address < range.address || bytes > range.bytes - (address - range.address)))
+      return {CUDA_ERROR_INVALID_VALUE, Rule::host_registration,
+              fmt::format("{:#x} + {} is page-locked in part only", address, bytes)};
   }
   found.pieces_.push_back({nullptr, 0, reinterpret_cast<std::byte*>(address), bytes});
   return {};
@@ -170,8 +184,10 @@ void Machine::unpin(const std::vector<model::Allocation*>& pinned) noexcept {
 }
 
 Answer Machine::allocate(CUdeviceptr* address, std::uint64_t bytes, int device, std::uint64_t owner) {
-  if (address == nullptr || bytes == 0)
+  if (address == nullptr || bytes == 0) {
+    if (address != nullptr) *address = 0;
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "dptr must not be null and bytesize not 0"};
+  }
   const std::lock_guard lock(mutex_);
   collect_closed_exports_locked();
   return heap_.allocate(address, bytes, device, owner);
@@ -179,7 +195,9 @@ Answer Machine::allocate(CUdeviceptr* address, std::uint64_t bytes, int device, 
 
 Answer Machine::free(CUdeviceptr address) {
   const std::lock_guard lock(mutex_);
-  return heap_.free(address);
+  Answer answer = heap_.free(address);
+  if (answer.ok()) tokens_taken_.erase(address);
+  return answer;
 }
 
 std::optional<model::HeapAllocation> Machine::find_heap_allocation(CUdeviceptr address) {
@@ -199,10 +217,13 @@ void Machine::memory_info(int device, std::size_t* free, std::size_t* total) {
 void Machine::release_all_of(std::uint64_t owner) {
   const std::lock_guard lock(mutex_);
   heap_.free_all_of(owner);
+  std::erase_if(tokens_taken_, [&](CUdeviceptr address) {
+    return heap_.find(address) == nullptr && virtual_memory_.find_mapping(address) == nullptr;
+  });
   for (auto range = host_ranges_.begin(); range != host_ranges_.end();) {
     auto next = std::next(range);
     if (range->second.owner == owner) {
-      if (range->second.allocated) std::free(reinterpret_cast<void*>(range->first));
+      if (range->second.allocated) std::free(reinterpret_cast<void*>(range->second.begin));
       host_ranges_.erase(range);
     }
     range = next;

@@ -32,7 +32,8 @@ struct HostRange {
   std::uint64_t bytes = 0;
   unsigned flags = 0;
   bool allocated = false;
-  std::uint64_t owner = 0;  // context
+  std::uint64_t owner = 0;   // context
+  std::uintptr_t begin = 0;  // of the memory that was taken from the process, if it is allocated
 };
 
 // The bytes behind an address range that somebody was found to be allowed to touch; the memory cannot die before this
@@ -70,7 +71,15 @@ struct PointerFacts {
   model::Rights rights;                                      // of VMM's
   int handle_types = 0;
   bool rdma = false;
+  bool rounded = false;       // the mapping is larger than the allocation, up to the granularity
+  bool tokens_taken = false;  // peer-to-peer tokens were asked for
   std::uint64_t buffer_id = 0;
+
+  [[nodiscard]] bool is_mapping() const { return kind == Kind::device_mapping || kind == Kind::host_mapping; }
+  [[nodiscard]] CUmemAccess_flags rights_of(int ordinal) const {
+    return is_mapping() ? rights.get(model::Accessor::device(ordinal)) : access;
+  }
+  [[nodiscard]] bool open_to(int ordinal) const { return rights_of(ordinal) != CU_MEM_ACCESS_FLAGS_PROT_NONE; }
 };
 
 // How strictly a copy's or a kernel's addresses are taken.
@@ -95,6 +104,9 @@ class Machine final : private model::HostViewListener {
     return work(virtual_memory_);
   }
 
+  // What the real driver lets pass although the rule forbids it: refused in strict mode, else a warning.
+  Answer tolerated(Rule rule, std::string detail);
+
   // Finds the bytes of [address, address + bytes) for reading or writing by a device's work.
   Answer access(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
                 Access& found);
@@ -116,6 +128,8 @@ class Machine final : private model::HostViewListener {
   Answer register_host(void* pointer, std::uint64_t bytes, unsigned flags, std::uint64_t owner);
   Answer unregister_host(void* pointer);
   [[nodiscard]] std::optional<HostRange> find_host_range(std::uintptr_t address);
+  // What cuMemHostGetFlags answers: of page-locked memory, and of mappings that the device may touch.
+  [[nodiscard]] std::optional<unsigned> host_flags(std::uintptr_t address, int device);
 
   // Everything that belongs to a context, which is going away.
   void release_all_of(std::uint64_t owner);
@@ -130,8 +144,10 @@ class Machine final : private model::HostViewListener {
   void collect_closed_exports();
 
   [[nodiscard]] std::optional<PointerFacts> pointer_facts(CUdeviceptr pointer);
-  // The allocation or the mapping that contains the pointer.
-  [[nodiscard]] std::optional<AddressRange> address_range(CUdeviceptr pointer);
+  // The allocation, or the mapping open to the device, that contains the pointer.
+  [[nodiscard]] std::optional<AddressRange> address_range(CUdeviceptr pointer, int device);
+  // Asking for peer-to-peer tokens of device memory makes SYNC_MEMOPS true for it.
+  void note_tokens_taken(const PointerFacts& facts);
 
   // Free and total bytes of a device.
   void memory_info(int device, std::size_t* free, std::size_t* total);
@@ -160,6 +176,8 @@ class Machine final : private model::HostViewListener {
   void collect_closed_exports_locked();
   Answer find(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
               Access& found);
+  [[nodiscard]] Answer dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
+                                      std::vector<model::Allocation*>& covered) const;
   Answer find_host(CUdeviceptr address, std::uint64_t bytes, AddressKind kind, Access& found);
   [[nodiscard]] const HostRange* host_range(std::uintptr_t address) const;
   [[nodiscard]] Answer check_host_registration(std::uintptr_t address, std::uint64_t bytes, unsigned flags) const;
@@ -177,6 +195,7 @@ class Machine final : private model::HostViewListener {
   std::map<std::uint64_t, std::uint64_t> offsets_;        // allocation -> offset in its arena, once it has bytes
   std::map<std::uint64_t, model::Allocation*> exported_;  // allocations that exports keep, by identity
   std::map<std::uintptr_t, HostRange> host_ranges_;
+  std::set<CUdeviceptr> tokens_taken_;  // beginnings of mappings and allocations
   std::multiset<std::pair<int, int>> peers_enabled_;
   std::set<Rule> warned_;
 };

@@ -43,7 +43,7 @@ Answer Machine::export_handle(void* shareable, CUmemGenericAllocationHandle hand
     return {};
   }
   const bool full = configuration_.descriptor_limit && exports_.size() >= *configuration_.descriptor_limit;
-  const auto descriptor = full ? std::nullopt : exports_.add(allocation->id);
+  const auto descriptor = full ? std::nullopt : exports_.add({allocation->id});
   if (!descriptor)
     return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit,
             full ? fmt::format("{} exported descriptors are open", exports_.size()) : std::strerror(errno)};
@@ -85,6 +85,28 @@ Answer Machine::import_handle(CUmemGenericAllocationHandle* handle, void* os_han
   return {};
 }
 
+// The device memory behind a range that lies in one allocation, or in mappings that follow each other.
+Answer Machine::dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
+                               std::vector<model::Allocation*>& covered) const {
+  const auto refused = [&](std::string_view why) {
+    return Answer(CUDA_ERROR_INVALID_VALUE, Rule::dma_buf_range, fmt::format("{:#x} + {}: {}", address, bytes, why));
+  };
+  std::vector<model::Segment> segments;
+  if (heap_.resolve(address, bytes, segments).ok()) {
+    covered.push_back(segments.front().allocation);
+    return {};
+  }
+  if (address + bytes < address) return refused("it is beyond all addresses");
+  for (CUdeviceptr next = address; next < address + bytes;) {
+    const model::Mapping* mapping = virtual_memory_.find_mapping(next);
+    if (mapping == nullptr) return refused("it is not device memory throughout");
+    if (mapping->handle->allocation->place.is_host()) return refused("host memory has no dma-bufs");
+    covered.push_back(mapping->handle->allocation);
+    next = mapping->end();
+  }
+  return {};
+}
+
 Answer Machine::dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, CUmemRangeHandleType type,
                         unsigned long long flags) {
   constexpr std::uint64_t page_bytes = 4096;
@@ -99,20 +121,17 @@ Answer Machine::dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, 
   collect_closed_exports_locked();
   if (configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) == 0)
     return {CUDA_ERROR_NOT_SUPPORTED, Rule::dma_buf_range, "this machine has no dma-bufs"};
-  model::Allocation* allocation = nullptr;
-  std::vector<model::Segment> segments;
-  if (const model::Mapping* mapping = virtual_memory_.find_mapping(address)) {
-    if (bytes <= mapping->end() - address) allocation = mapping->handle->allocation;
-  } else if (heap_.resolve(address, bytes, segments).ok()) {
-    allocation = segments.front().allocation;
+  std::vector<model::Allocation*> covered;
+  if (Answer refused = dma_buf_memory(address, bytes, covered); !refused.ok()) return refused;
+  if (flags != 0) return {CUDA_ERROR_NOT_SUPPORTED, Rule::dma_buf_range, "this machine maps no dma-bufs over PCIe"};
+  std::vector<std::uint64_t> ids;
+  for (model::Allocation* allocation : covered) {
+    exported_[allocation->id] = allocation;
+    ids.push_back(allocation->id);
   }
-  if (allocation == nullptr)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::dma_buf_range,
-            fmt::format("{:#x} + {} does not lie in one mapping or allocation", address, bytes)};
-  exported_[allocation->id] = allocation;
-  const auto descriptor = exports_.add(allocation->id, memory::ExportRegistry::Use::hold_only);
+  const auto descriptor = exports_.add(std::move(ids), memory::ExportRegistry::Use::hold_only);
   if (!descriptor) return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit, std::strerror(errno)};
-  store_.add_reference(*allocation);
+  for (model::Allocation* allocation : covered) store_.add_reference(*allocation);
   *static_cast<int*>(handle) = *descriptor;
   return {};
 }

@@ -5,6 +5,13 @@
 
 namespace cuvmm::emulator::api {
 
+// What was made for a context which another thread ended meanwhile goes with it.
+Answer EmulatedDriver::give_owner(const ActiveContext& context, Answer made) {
+  if (!made.ok() || contexts_.execution_of(context.id) != nullptr) return made;
+  release_belongings(context.id);
+  return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
+}
+
 CUresult EmulatedDriver::cuMemGetInfo(size_t* free, size_t* total) {
   return with_context([&](const ActiveContext& context) -> Answer {
     machine_.memory_info(context.device, free, total);
@@ -15,28 +22,33 @@ CUresult EmulatedDriver::cuMemGetInfo(size_t* free, size_t* total) {
 CUresult EmulatedDriver::cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    if (Answer refused = machine_.allocate(pointer, bytes, context.device, context.id); !refused.ok()) return refused;
-    return check_still_alive(context);
+    return give_owner(context, machine_.allocate(pointer, bytes, context.device, context.id));
   });
 }
 
+// Memory is freed after all work of the context it belongs to, which is why code that frees under a running kernel gets
+// away with it. No context need be current.
+Answer EmulatedDriver::drain_owner(std::uint64_t owner) {
+  const auto context = contexts_.execution_of(owner);
+  return context == nullptr ? Answer() : executed(engine_.drain_context(context));
+}
+
 CUresult EmulatedDriver::cuMemFree(CUdeviceptr pointer) {
-  return with_context([&](const ActiveContext& context) -> Answer {
+  return initialised([&]() -> Answer {
     if (pointer == 0) return {};
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    // cuMemFree waits for the device's work, which is why code that frees under a running kernel gets away with it.
     if (const auto allocation = machine_.find_heap_allocation(pointer); allocation && allocation->address == pointer)
-      if (Answer finished = executed(engine_.synchronize_context(context.execution)); !finished.ok()) return finished;
+      if (Answer finished = drain_owner(allocation->owner); !finished.ok()) return finished;
     return machine_.free(pointer);
   });
 }
 
 CUresult EmulatedDriver::cuMemGetAddressRange(CUdeviceptr* base, size_t* size, CUdeviceptr pointer) {
-  return with_context([&](const ActiveContext&) -> Answer {
-    const auto found = machine_.address_range(pointer);
+  return with_context([&](const ActiveContext& context) -> Answer {
+    const auto found = machine_.address_range(pointer, context.device);
     if (!found)
       return {CUDA_ERROR_NOT_FOUND, Rule::argument_valid,
-              fmt::format("nothing is allocated or mapped at {:#x}", pointer)};
+              fmt::format("nothing that device {} can reach is allocated or mapped at {:#x}", context.device, pointer)};
     if (base != nullptr) *base = found->address;
     if (size != nullptr) *size = found->bytes;
     return {};
@@ -46,8 +58,7 @@ CUresult EmulatedDriver::cuMemGetAddressRange(CUdeviceptr* base, size_t* size, C
 CUresult EmulatedDriver::cuMemHostAlloc(void** pointer, size_t bytes, unsigned int flags) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    if (Answer refused = machine_.allocate_host(pointer, bytes, flags, context.id); !refused.ok()) return refused;
-    return check_still_alive(context);
+    return give_owner(context, machine_.allocate_host(pointer, bytes, flags, context.id));
   });
 }
 
@@ -56,8 +67,11 @@ CUresult EmulatedDriver::cuMemAllocHost(void** pointer, size_t bytes) {
 }
 
 CUresult EmulatedDriver::cuMemFreeHost(void* pointer) {
-  return with_context([&](const ActiveContext& context) -> Answer {
-    if (Answer finished = executed(engine_.synchronize_context(context.execution)); !finished.ok()) return finished;
+  return initialised([&]() -> Answer {
+    if (pointer == nullptr) return {};
+    if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
+    if (const auto range = machine_.find_host_range(reinterpret_cast<std::uintptr_t>(pointer)))
+      if (Answer finished = drain_owner(range->owner); !finished.ok()) return finished;
     return machine_.free_host(pointer);
   });
 }
@@ -65,25 +79,26 @@ CUresult EmulatedDriver::cuMemFreeHost(void* pointer) {
 CUresult EmulatedDriver::cuMemHostRegister(void* pointer, size_t bytes, unsigned int flags) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    if (Answer refused = machine_.register_host(pointer, bytes, flags, context.id); !refused.ok()) return refused;
-    return check_still_alive(context);
+    return give_owner(context, machine_.register_host(pointer, bytes, flags, context.id));
   });
 }
 
 CUresult EmulatedDriver::cuMemHostUnregister(void* pointer) {
-  return with_context([&](const ActiveContext& context) -> Answer {
-    if (Answer finished = executed(engine_.synchronize_context(context.execution)); !finished.ok()) return finished;
+  return initialised([&]() -> Answer {
+    if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
+    if (const auto range = machine_.find_host_range(reinterpret_cast<std::uintptr_t>(pointer)))
+      if (Answer finished = drain_owner(range->owner); !finished.ok()) return finished;
     return machine_.unregister_host(pointer);
   });
 }
 
 CUresult EmulatedDriver::cuMemHostGetDevicePointer(CUdeviceptr* device_pointer, void* pointer, unsigned int flags) {
-  return with_context([&](const ActiveContext&) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     if (device_pointer == nullptr || flags != 0)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
               fmt::format("pdptr must not be null, flags must be 0 (are {:#x})", flags)};
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-    if (!machine_.find_host_range(address))
+    if (!machine_.host_flags(address, context.device))
       return {CUDA_ERROR_INVALID_VALUE, Rule::host_registration, fmt::format("{} is not page-locked", pointer)};
     *device_pointer = address;
     return {};
@@ -91,13 +106,12 @@ CUresult EmulatedDriver::cuMemHostGetDevicePointer(CUdeviceptr* device_pointer, 
 }
 
 CUresult EmulatedDriver::cuMemHostGetFlags(unsigned int* flags, void* pointer) {
-  return with_context([&](const ActiveContext&) -> Answer {
+  return with_context([&](const ActiveContext& context) -> Answer {
     if (flags == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pFlags must not be null"};
-    const auto range = machine_.find_host_range(reinterpret_cast<std::uintptr_t>(pointer));
-    if (!range)
+    const auto found = machine_.host_flags(reinterpret_cast<std::uintptr_t>(pointer), context.device);
+    if (!found)
       return {CUDA_ERROR_INVALID_VALUE, Rule::host_registration, fmt::format("{} is not page-locked", pointer)};
-    // With unified addresses all page-locked memory is portable and mapped for devices.
-    *flags = range->flags | CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+    *flags = *found;
     return {};
   });
 }

@@ -1,6 +1,7 @@
 // What is known of a pointer.
 #include <fmt/format.h>
 
+#include <array>
 #include <cstring>
 
 #include "emulator/api/answering.hpp"
@@ -12,6 +13,13 @@ template <class Value>
 Answer give(void* data, Value value) {
   std::memcpy(data, &value, sizeof value);
   return {};
+}
+
+// CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, the newest that the driver of the profile knows.
+constexpr int hardware_decompression = 21;
+
+bool exists(CUpointer_attribute attribute) {
+  return attribute >= CU_POINTER_ATTRIBUTE_CONTEXT && static_cast<int>(attribute) <= hardware_decompression;
 }
 
 Answer unknown_attribute(CUpointer_attribute attribute) {
@@ -30,6 +38,7 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
     facts.context = allocation->owner;
     facts.range = facts.mapping = {allocation->address, allocation->bytes};
     facts.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    facts.tokens_taken = tokens_taken_.contains(allocation->address);
     return facts;
   }
   if (const model::Mapping* mapping = virtual_memory_.find_mapping(pointer)) {
@@ -43,6 +52,7 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
     facts.rdma = memory.properties.allocFlags.gpuDirectRDMACapable != 0;
     facts.rights = mapping->rights;
     facts.buffer_id = memory.id;
+    facts.tokens_taken = tokens_taken_.contains(mapping->address);
     return facts;
   }
   if (const HostRange* range = host_range(pointer)) {
@@ -50,14 +60,20 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
     facts.context = range->owner;
     facts.range = facts.mapping = {range->address, range->bytes};
     facts.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    facts.rounded = range->allocated;
     return facts;
   }
   return std::nullopt;
 }
 
-std::optional<AddressRange> Machine::address_range(CUdeviceptr pointer) {
+std::optional<AddressRange> Machine::address_range(CUdeviceptr pointer, int device) {
   const auto facts = pointer_facts(pointer);
-  return facts ? std::optional(facts->mapping) : std::nullopt;
+  return facts && facts->open_to(device) ? std::optional(facts->mapping) : std::nullopt;
+}
+
+void Machine::note_tokens_taken(const PointerFacts& facts) {
+  const std::lock_guard lock(mutex_);
+  tokens_taken_.insert(facts.mapping.address);
 }
 
 Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
@@ -65,7 +81,9 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
   const auto facts = machine_.pointer_facts(pointer);
   if (!facts)
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("nothing is known of {:#x}", pointer)};
-  const bool vmm = facts->kind == PointerFacts::Kind::device_mapping || facts->kind == PointerFacts::Kind::host_mapping;
+  const bool vmm = facts->is_mapping();
+  const Context* current = contexts_.current();
+  const int device = current == nullptr ? facts->device : current->device;
   const bool on_host = facts->kind == PointerFacts::Kind::host || facts->kind == PointerFacts::Kind::host_mapping;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: {
@@ -76,13 +94,24 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return give(data, static_cast<unsigned>(on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      if (!facts->open_to(device)) return unknown_attribute(attribute);
       return give(data, pointer);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (!on_host) return unknown_attribute(attribute);
+      if (vmm && facts->rights.get(model::Accessor::host()) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+        return unknown_attribute(attribute);
       return give(data, pointer);
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: {
+      if (on_host) return unknown_attribute(attribute);
+      machine_.note_tokens_taken(*facts);
+      const std::array<unsigned long long, 2> tokens = {facts->mapping.address, 1};
+      return give(data, tokens);
+    }
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return give(data, facts->tokens_taken ? 1U : 0U);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      return give(data, facts->kind == PointerFacts::Kind::heap ? 1U : 0U);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       return give(data, 0U);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return give(data, static_cast<unsigned long long>(vmm ? facts->buffer_id : facts->mapping.address));
@@ -98,34 +127,35 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
       return give(data, static_cast<unsigned long long>(facts->handle_types));
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
       return give(data, facts->rdma || facts->kind == PointerFacts::Kind::heap ? 1U : 0U);
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
-      const Context* current = contexts_.current();
-      const int device = current == nullptr ? facts->device : current->device;
-      return give(data,
-                  static_cast<unsigned>(vmm ? facts->rights.get(model::Accessor::device(device)) : facts->access));
-    }
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      return give(data, static_cast<unsigned>(facts->rights_of(device)));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return give(data, static_cast<void*>(nullptr));
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-      return give(data, static_cast<std::size_t>(facts->mapping.bytes));
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: {
+      const std::uint64_t granule = facts->rounded ? machine_.configuration().profile.granularity : 1;
+      return give(data, static_cast<std::size_t>((facts->mapping.bytes + granule - 1) / granule * granule));
+    }
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return give(data, facts->mapping.address);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      return give(data, static_cast<unsigned long long>(facts->buffer_id));
+      return give(data, static_cast<unsigned long long>(vmm ? facts->buffer_id : facts->mapping.address));
     default:
+      if (static_cast<int>(attribute) == hardware_decompression) return give(data, 0U);
       return unknown_attribute(attribute);
   }
 }
 
 CUresult EmulatedDriver::cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
-  return with_context([&](const ActiveContext&) { return pointer_attribute(data, attribute, pointer); });
+  return initialised([&] { return pointer_attribute(data, attribute, pointer); });
 }
 
 CUresult EmulatedDriver::cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes, void** data,
                                                 CUdeviceptr pointer) {
-  return with_context([&](const ActiveContext&) -> Answer {
+  return initialised([&]() -> Answer {
     if (attributes == nullptr || data == nullptr || count == 0)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "attributes and data must not be null, count not 0"};
+    for (unsigned index = 0; index < count; ++index)
+      if (!exists(attributes[index])) return unknown_attribute(attributes[index]);
     // Unlike the single query, this one answers zeros for a pointer of which nothing is known.
     for (unsigned index = 0; index < count; ++index) {
       if (pointer_attribute(data[index], attributes[index], pointer).ok()) continue;

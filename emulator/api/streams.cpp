@@ -106,6 +106,7 @@ CUresult EmulatedDriver::cuStreamQuery(CUstream stream) {
 CUresult EmulatedDriver::cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
     if (context == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pctx must not be null"};
+    if (Answer refused = executed(engine_.check_context(entry.stream->context)); !refused.ok()) return refused;
     *context = entry.context->handle();
     return {};
   });
@@ -140,6 +141,14 @@ CUresult EmulatedDriver::cuLaunchHostFunc(CUstream stream, CUhostFn function, vo
   });
 }
 
+// The driver accepts memory that it may only read.
+Answer EmulatedDriver::check_writable(CUdeviceptr address, std::size_t bytes, model::Accessor who) {
+  Access access;
+  if (machine_.access(address, bytes, who, true, AddressKind::copy, access).ok()) return {};
+  return machine_.tolerated(Rule::write_value_writable,
+                            fmt::format("device {} may only read {:#x} + {}", who.ordinal(), address, bytes));
+}
+
 template <class Value>
 Answer EmulatedDriver::submit_value_operation(const StreamEntry& entry, CUdeviceptr address, Value value, bool write,
                                               unsigned condition) {
@@ -148,14 +157,18 @@ Answer EmulatedDriver::submit_value_operation(const StreamEntry& entry, CUdevice
             fmt::format("address {:#x} is not a multiple of {}", address, sizeof(Value))};
   const auto who = model::Accessor::device(entry.context->device);
   Access allowed;
-  if (Answer refused = machine_.access(address, sizeof(Value), who, write, AddressKind::copy, allowed); !refused.ok())
+  if (Answer refused = machine_.access(address, sizeof(Value), who, false, AddressKind::copy, allowed); !refused.ok())
     return refused;
+  if (write)
+    if (Answer read_only = check_writable(address, sizeof(Value), who); !read_only.ok()) return read_only;
   const auto kind = write ? execution::OperationKind::write_value : execution::OperationKind::wait_value;
   auto run = [this, who, address, value, write, condition] {
     Access access;
-    if (Answer refused = machine_.access(address, sizeof(Value), who, write, AddressKind::copy, access); !refused.ok())
+    if (Answer refused = machine_.access(address, sizeof(Value), who, false, AddressKind::copy, access); !refused.ok())
       return execution::Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, refused.detail);
     if (write) {
+      if (Answer refused = machine_.access(address, sizeof(Value), who, true, AddressKind::copy, access); !refused.ok())
+        return execution::Outcome::fault(CUDA_ERROR_LAUNCH_FAILED, refused.detail);
       place_of<Value>(access).store(value, std::memory_order_release);
       return execution::Outcome::done();
     }
@@ -173,7 +186,7 @@ Answer EmulatedDriver::submit_value_operation(const StreamEntry& entry, CUdevice
 template <class Value>
 CUresult EmulatedDriver::write_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags) noexcept {
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
-    if (flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)
+    if (flags != CU_STREAM_WRITE_VALUE_DEFAULT)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     return submit_value_operation(entry, address, value, true, 0);
   });

@@ -71,8 +71,13 @@ CUresult EmulatedDriver::cuMemSetAccess(CUdeviceptr pointer, size_t size, const 
 }
 
 CUresult EmulatedDriver::cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) {
-  return initialised([&] {
-    return machine_.with_memory([&](VirtualMemory& memory) { return memory.get_access(flags, location, pointer); });
+  return initialised([&]() -> Answer {
+    Answer answer =
+        machine_.with_memory([&](VirtualMemory& memory) { return memory.get_access(flags, location, pointer); });
+    // Memory of cuMemAlloc has addresses, but no rights of this kind.
+    const bool unmapped = answer.code == CUDA_ERROR_INVALID_VALUE && answer.rule == Rule::access_query;
+    if (unmapped && machine_.find_heap_allocation(pointer)) return {};
+    return answer;
   });
 }
 

@@ -20,7 +20,8 @@ struct Fault {
 };
 
 // Contexts of one fault group fail together, as the contexts of one process on one device do: after an illegal address
-// in one of them, calls in the others answer ILLEGAL_ADDRESS too. A context made later is not affected.
+// in one of them, calls in the others answer ILLEGAL_ADDRESS too. A context made later is not affected by
+// itself; its owner asks Engine::check_group first.
 struct FaultGroup {
   std::uint64_t value = 0;
 };
@@ -38,6 +39,7 @@ struct Context {
   std::vector<std::shared_ptr<Stream>> streams;  // all but the legacy one; destroyed ones until they are drained
   std::map<std::uint64_t, std::shared_ptr<Stream>> per_thread;  // by this_thread_number()
   std::size_t running = 0;                                      // operations that a thread is running now
+  std::size_t running_on_gpu = 0;                               // those of them that are not host functions
 };
 
 // A number for the calling thread that no other thread of the process ever has.

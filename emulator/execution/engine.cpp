@@ -2,6 +2,7 @@
 #include "emulator/execution/engine.hpp"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 namespace cuvmm::emulator::execution {
@@ -39,8 +40,8 @@ Answer Engine::usable(const Lock&, const ContextPointer& context) const {
     return {abi::CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context has been destroyed; make or retain another"};
   }
   if (context->fault) {
-    return {context->fault->code, "the context has failed and answers this until it is destroyed; it failed at " +
-                                      context->fault->why};
+    return {context->fault->code,
+            "the context has failed and answers this until it is destroyed; it failed at " + context->fault->why};
   }
   return {};
 }
@@ -58,6 +59,22 @@ Answer Engine::usable(const Lock& lock, const EventPointer& event) const {
   }
   return usable(lock, event->context);
 }
+
+// As usable(), for the calls that wait.
+template <typename Pointer>
+Answer Engine::usable_for_waiting(Lock& lock, const Pointer& object) {
+  Answer answer = usable(lock, object);
+  if constexpr (std::is_same_v<Pointer, ContextPointer>) {
+    if (object && object->fault) {
+      scheduler_.await_quiet(lock, *object);
+    }
+  } else if (object && object->context->fault) {
+    scheduler_.await_quiet(lock, *object->context);
+  }
+  return answer;
+}
+
+template Answer Engine::usable_for_waiting(Lock& lock, const EventPointer& object);
 
 ContextPointer Engine::create_context() {
   const std::uint64_t id = next_id_++;
@@ -94,6 +111,15 @@ Answer Engine::check_context(const ContextPointer& context) {
   return usable(lock, context);
 }
 
+Answer Engine::check_group(FaultGroup group) {
+  Lock lock(scheduler_);
+  const auto fault = scheduler_.fault_of(lock, group);
+  if (!fault) {
+    return {};
+  }
+  return {fault->code, "the device has failed in this process; it failed at " + fault->why};
+}
+
 std::optional<Fault> Engine::fault(const ContextPointer& context) {
   Lock lock(scheduler_);
   return context->fault;
@@ -104,8 +130,7 @@ void Engine::fail_context(const ContextPointer& context, Fault fault) {
   scheduler_.fail_contexts(lock, context->fault_group, fault);
 }
 
-StreamPointer Engine::make_stream(Lock&, const ContextPointer& context, StreamRole role, unsigned flags,
-                                  int priority) {
+StreamPointer Engine::make_stream(Lock&, const ContextPointer& context, StreamRole role, unsigned flags, int priority) {
   auto stream = std::make_shared<Stream>(next_id_++, context, role, flags, priority);
   if (role != StreamRole::legacy) {
     context->streams.push_back(stream);
@@ -180,7 +205,7 @@ Answer Engine::submit(const StreamPointer& stream, Operation operation) {
   return accept(lock, stream, std::move(operation));
 }
 
-Answer Engine::accept(Lock& lock, const StreamPointer& stream, Operation operation) {
+Answer Engine::accept(Lock& lock, const StreamPointer& stream, Operation&& operation) {
   if (stream->capture) {
     return capture_operation(lock, *stream, std::move(operation));
   }
@@ -196,7 +221,7 @@ Answer Engine::submit_and_wait(const StreamPointer& stream, Operation operation)
     return refuse_waiting_in_host_function();
   }
   Lock lock(scheduler_);
-  if (Answer answer = usable(lock, stream); !answer.ok()) {
+  if (Answer answer = usable_for_waiting(lock, stream); !answer.ok()) {
     return answer;
   }
   if (Answer answer = forbid_observing_capture(lock, stream, "waiting for work in"); !answer.ok()) {
@@ -305,7 +330,7 @@ Answer Engine::synchronize_stream(const StreamPointer& stream) {
     return refuse_waiting_in_host_function();
   }
   Lock lock(scheduler_);
-  if (Answer answer = usable(lock, stream); !answer.ok()) {
+  if (Answer answer = usable_for_waiting(lock, stream); !answer.ok()) {
     return answer;
   }
   if (Answer answer = forbid_observing_capture(lock, stream, "synchronizing"); !answer.ok()) {
@@ -320,12 +345,23 @@ Answer Engine::synchronize_stream(const StreamPointer& stream) {
   return wait_for(lock, unfinished_work(lock, stream), stream->context);
 }
 
+Answer Engine::drain_context(const ContextPointer& context) {
+  if (inside_host_function()) {
+    return refuse_waiting_in_host_function();
+  }
+  Lock lock(scheduler_);
+  if (Answer answer = usable_for_waiting(lock, context); !answer.ok()) {
+    return answer;
+  }
+  return wait_for(lock, unfinished_work(lock, context), context);
+}
+
 Answer Engine::synchronize_context(const ContextPointer& context) {
   if (inside_host_function()) {
     return refuse_waiting_in_host_function();
   }
   Lock lock(scheduler_);
-  if (Answer answer = usable(lock, context); !answer.ok()) {
+  if (Answer answer = usable_for_waiting(lock, context); !answer.ok()) {
     return answer;
   }
   for (const StreamPointer& stream : context->streams) {
@@ -336,6 +372,10 @@ Answer Engine::synchronize_context(const ContextPointer& context) {
   if (Answer answer = forbid_unsafe_call(lock, "synchronizing a context"); !answer.ok()) {
     return answer;
   }
+  return wait_for(lock, unfinished_work(lock, context), context);
+}
+
+std::vector<Engine::Awaited> Engine::unfinished_work(const Lock&, const ContextPointer& context) {
   std::vector<Awaited> work;
   for (const StreamPointer& stream : context->streams) {
     if (unfinished(stream)) {
@@ -345,7 +385,7 @@ Answer Engine::synchronize_context(const ContextPointer& context) {
   if (unfinished(context->legacy)) {
     work.push_back({context->legacy->last, context->legacy});
   }
-  return wait_for(lock, work, context);
+  return work;
 }
 
 std::optional<UnfinishedOperation> Engine::first_unfinished_touching(abi::CUdeviceptr address, std::size_t bytes) {
@@ -356,8 +396,8 @@ std::optional<UnfinishedOperation> Engine::first_unfinished_touching(abi::CUdevi
     for (const PendingOperation& pending : stream->queue) {
       for (const TouchedRange& range : pending.operation.touches) {
         // Differences, since sums of addresses and sizes may wrap around.
-        const bool overlap = range.address <= address ? address - range.address < range.bytes
-                                                      : range.address - address < bytes;
+        const bool overlap =
+            range.address <= address ? address - range.address < range.bytes : range.address - address < bytes;
         if (overlap && range.bytes != 0 && bytes != 0) {
           return UnfinishedOperation{stream->context->id, stream->id, pending.operation.kind,
                                      pending.operation.description, range};

@@ -50,7 +50,8 @@ struct CaptureInfo {
 // one, then the rules of capture, then its own. Null streams and events answer INVALID_HANDLE.
 //
 // Thread-safety: any function from any thread. No lock is held while an operation runs, so an operation may call the
-// functions that do not wait; those that wait answer NOT_PERMITTED inside a host function.
+// functions that do not wait; those that wait answer NOT_PERMITTED inside a host function. When one of those that wait
+// has answered the failure of a context, no operation of the context runs any more, host functions aside.
 //
 // Whether capture forbids a call follows the CUDA driver 580 on an H200, also where its manual says less.
 class Engine {
@@ -72,10 +73,14 @@ class Engine {
   // The sticky error as an answer: what every call that needs the context begins with.
   Answer check_context(const ContextPointer& context);
   [[nodiscard]] std::optional<Fault> fault(const ContextPointer& context);
+  // The first failure of a group, be its contexts gone: SUCCESS while none has failed.
+  Answer check_group(FaultGroup group);
   // Puts the context (and its fault group) into the failed state, as if an operation had failed.
   void fail_context(const ContextPointer& context, Fault fault);
   // Waits for all work submitted to the context before. cuCtxSynchronize.
   Answer synchronize_context(const ContextPointer& context);
+  // The same wait, which no capture forbids: what cuMemFree does before it frees.
+  Answer drain_context(const ContextPointer& context);
 
   // Streams.
 
@@ -125,7 +130,8 @@ class Engine {
   Answer end_capture(const StreamPointer& stream, GraphPointer& graph);
   Answer is_capturing(const StreamPointer& stream, abi::CUstreamCaptureStatus& status);
   Answer capture_info(const StreamPointer& stream, CaptureInfo& info);
-  // Sets the calling thread's mode and puts the former one into `mode`. cuThreadExchangeStreamCaptureMode.
+  // Sets the calling thread's mode and puts the former one into `mode`. A mode that does not exist, which the caller may
+  // have judged, works as THREAD_LOCAL. cuThreadExchangeStreamCaptureMode.
   Answer exchange_capture_mode(abi::CUstreamCaptureMode& mode);
   // For calls that a capture may forbid (cuMemAlloc, cuMemFree, host allocation and registration): answers
   // STREAM_CAPTURE_UNSUPPORTED and invalidates the captures that forbid it. Costs no lock while there is no capture.
@@ -162,22 +168,27 @@ class Engine {
   Answer usable(const Lock&, const ContextPointer& context) const;
   Answer usable(const Lock& lock, const StreamPointer& stream) const;
   Answer usable(const Lock& lock, const EventPointer& event) const;
+  template <typename Pointer>
+  Answer usable_for_waiting(Lock& lock, const Pointer& object);
   StreamPointer make_stream(Lock&, const ContextPointer& context, StreamRole role, unsigned flags, int priority);
-  Answer accept(Lock& lock, const StreamPointer& stream, Operation operation);
+  Answer accept(Lock& lock, const StreamPointer& stream, Operation&& operation);
   std::shared_ptr<Completion> enqueue(Lock& lock, const StreamPointer& stream, Operation operation,
                                       Completions waits_for, bool wait_here = false);
   std::vector<Awaited> unfinished_work(const Lock&, const StreamPointer& stream) const;
+  static std::vector<Awaited> unfinished_work(const Lock&, const ContextPointer& context);
   void step_for_query(Lock& lock);
   Answer wait_for(Lock& lock, const std::vector<Awaited>& awaited, const ContextPointer& context);
+
+  // Operations pass by reference, since a refused one must be destroyed by the caller, after its lock is released.
 
   // Capture (engine_capture.cpp).
   Answer forbid_implicit_use(Lock& lock, const StreamPointer& stream, bool invalidate = true);
   Answer forbid_observing_capture(Lock& lock, const StreamPointer& stream, const char* what);
   Answer forbid_unsafe_call(Lock& lock, const char* what);
   Answer captured_event_answer(Lock& lock, Event& event, bool invalidate);
-  Answer capture_operation(Lock& lock, Stream& stream, Operation operation);
+  Answer capture_operation(Lock& lock, Stream& stream, Operation&& operation);
   Answer capture_wait(Lock& lock, const StreamPointer& stream, const EventPointer& event);
-  void finish_capture(Lock&, Capture& capture);
+  void finish_capture(Lock& lock, Capture& capture);
   void end_captures_of(Lock& lock, const Context& context);
   abi::CUstreamCaptureMode thread_mode(const Lock&) const;
 
@@ -186,8 +197,8 @@ class Engine {
 
   std::atomic<std::uint64_t> next_id_{1};
   std::uint64_t next_capture_id_ = 1;
-  std::vector<std::shared_ptr<Capture>> captures_;  // those not ended
-  std::atomic<std::size_t> capture_count_{0};       // captures_.size(), readable without the lock
+  std::vector<std::shared_ptr<Capture>> captures_;                  // those not ended
+  std::atomic<std::size_t> capture_count_{0};                       // captures_.size(), readable without the lock
   std::map<std::uint64_t, abi::CUstreamCaptureMode> thread_modes_;  // by this_thread_number(); GLOBAL is left out
   Scheduler scheduler_;                                             // last: its end needs the rest
 };

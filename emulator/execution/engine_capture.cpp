@@ -44,13 +44,11 @@ Answer Engine::forbid_observing_capture(Lock&, const StreamPointer& stream, cons
   if (!stream->capture) {
     return {};
   }
-  if (stream->capture->invalidated) {
-    return answer_invalidated();
-  }
   stream->capture->invalidated = true;
   return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-          std::string(what) + " a stream that is being captured is not allowed and invalidates the capture; end the "
-                              "capture first"};
+          std::string(what) +
+              " a stream that is being captured is not allowed and invalidates the capture; end the "
+              "capture first"};
 }
 
 // A call is unsafe to a capture of mode GLOBAL in any thread, and to one of mode THREAD_LOCAL in the thread that began
@@ -68,8 +66,9 @@ Answer Engine::forbid_unsafe_call(Lock& lock, const char* what) {
     if (own || global) {
       capture->invalidated = true;
       answer = {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-                std::string(what) + " is not allowed during a capture and invalidates it; make the call before or "
-                                    "after, or within cuThreadExchangeStreamCaptureMode(RELAXED)"};
+                std::string(what) +
+                    " is not allowed during a capture and invalidates it; make the call before or "
+                    "after, or within cuThreadExchangeStreamCaptureMode(RELAXED)"};
     }
   }
   return answer;
@@ -96,7 +95,7 @@ Answer Engine::captured_event_answer(Lock&, Event& event, bool invalidate) {
           "the event was recorded in a capture and stands for no work yet; other streams may wait for it, that is all"};
 }
 
-Answer Engine::capture_operation(Lock&, Stream& stream, Operation operation) {
+Answer Engine::capture_operation(Lock&, Stream& stream, Operation&& operation) {
   Capture& capture = *stream.capture;
   if (capture.invalidated) {
     return answer_invalidated();
@@ -135,7 +134,7 @@ Answer Engine::capture_wait(Lock&, const StreamPointer& stream, const EventPoint
   }
   if (stream->legacy()) {
     capture->invalidated = true;
-    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the legacy default stream cannot be captured"};
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the legacy default stream cannot be captured"};
   }
   if (!stream->capture) {
     stream->capture = capture;
@@ -196,15 +195,15 @@ Answer Engine::end_capture(const StreamPointer& stream, GraphPointer& graph) {
     return {abi::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
             "a capture ends in the stream that it began in; this one joined it by an event"};
   }
-  const bool foreign =
-      capture->mode != abi::CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread_number();
+  const bool foreign = capture->mode != abi::CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread_number();
   const bool invalidated = capture->invalidated;
   const auto captured = capture->graph;
   const bool joined = all_before(*captured, stream->capture_dependencies);
   finish_capture(lock, *capture);
   if (foreign) {
-    return {abi::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
-            "a capture ends in the thread that began it, and is lost now; begin it with mode RELAXED to end it anywhere"};
+    return {
+        abi::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
+        "a capture ends in the thread that began it, and is lost now; begin it with mode RELAXED to end it anywhere"};
   }
   if (invalidated) {
     return answer_invalidated();
@@ -218,11 +217,11 @@ Answer Engine::end_capture(const StreamPointer& stream, GraphPointer& graph) {
   return {};
 }
 
-void Engine::finish_capture(Lock&, Capture& capture) {
+void Engine::finish_capture(Lock& lock, Capture& capture) {
   capture.ended = true;
   const auto streams = std::exchange(capture.streams, {});
-  const auto self = std::find_if(captures_.begin(), captures_.end(),
-                                 [&](const auto& other) { return other.get() == &capture; });
+  const auto self =
+      std::find_if(captures_.begin(), captures_.end(), [&](const auto& other) { return other.get() == &capture; });
   const std::shared_ptr<Capture> kept = *self;
   captures_.erase(self);
   capture_count_.store(captures_.size(), std::memory_order_release);
@@ -230,7 +229,7 @@ void Engine::finish_capture(Lock&, Capture& capture) {
     stream->capture.reset();
     stream->capture_dependencies.clear();
   }
-  capture.graph.reset();
+  lock.keep(std::exchange(capture.graph, nullptr));
 }
 
 void Engine::end_captures_of(Lock& lock, const Context& context) {
@@ -281,9 +280,6 @@ abi::CUstreamCaptureMode Engine::thread_mode(const Lock&) const {
 }
 
 Answer Engine::exchange_capture_mode(abi::CUstreamCaptureMode& mode) {
-  if (mode < abi::CU_STREAM_CAPTURE_MODE_GLOBAL || mode > abi::CU_STREAM_CAPTURE_MODE_RELAXED) {
-    return {abi::CUDA_ERROR_INVALID_VALUE, "the capture mode is GLOBAL, THREAD_LOCAL or RELAXED"};
-  }
   Lock lock(scheduler_);
   const abi::CUstreamCaptureMode former = thread_mode(lock);
   if (mode == abi::CU_STREAM_CAPTURE_MODE_GLOBAL) {

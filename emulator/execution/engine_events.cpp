@@ -124,7 +124,7 @@ Answer Engine::synchronize_event(const EventPointer& event) {
     return {abi::CUDA_ERROR_NOT_PERMITTED, "a host function must not call the driver (cuLaunchHostFunc)"};
   }
   Lock lock(scheduler_);
-  if (Answer answer = usable(lock, event); !answer.ok()) {
+  if (Answer answer = usable_for_waiting(lock, event); !answer.ok()) {
     return answer;
   }
   if (Answer answer = captured_event_answer(lock, *event, true); !answer.ok()) {

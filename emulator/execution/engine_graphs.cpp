@@ -7,8 +7,7 @@ namespace cuvmm::emulator::execution {
 
 bool Engine::being_captured(const GraphPointer& graph) {
   Lock lock(scheduler_);
-  return std::any_of(captures_.begin(), captures_.end(),
-                     [&](const auto& capture) { return capture->graph == graph; });
+  return std::any_of(captures_.begin(), captures_.end(), [&](const auto& capture) { return capture->graph == graph; });
 }
 
 Answer Engine::instantiate(const GraphPointer& graph, GraphExecPointer& exec) {
@@ -29,6 +28,9 @@ Answer Engine::launch(const GraphExecPointer& exec, const StreamPointer& stream)
   }
   if (!exec) {
     return {abi::CUDA_ERROR_INVALID_VALUE, "there is no such instantiated graph"};
+  }
+  if (Answer answer = forbid_observing_capture(lock, stream, "launching a graph in"); !answer.ok()) {
+    return answer;
   }
   return accept(lock, stream, launch_operation(exec));
 }

@@ -68,8 +68,7 @@ class GraphRun {
 }  // namespace
 
 const GraphNode* Graph::add(Operation operation, std::vector<const GraphNode*> dependencies) {
-  nodes.push_back(
-      std::make_unique<GraphNode>(GraphNode{nodes.size(), std::move(operation), std::move(dependencies)}));
+  nodes.push_back(std::make_unique<GraphNode>(GraphNode{nodes.size(), std::move(operation), std::move(dependencies)}));
   return nodes.back().get();
 }
 

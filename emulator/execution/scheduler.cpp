@@ -201,14 +201,17 @@ void Scheduler::unlist(const std::shared_ptr<Stream>& stream) {
 bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
   unlist(stream);
   stream->phase = Stream::Phase::running;
-  if (!stepped() && idle_workers_ == 0 && (!ready_.empty() || !retrying_.empty())) {
-    call_worker();  // this thread may be away for long
+  if (!stepped() && (!ready_.empty() || !retrying_.empty())) {
+    call_worker();  // this thread may be away for long: another must see to the rest, and know when a rest is over
   }
   PendingOperation& oldest = stream->queue.front();  // stays where it is: only this thread may pop it
+  const std::size_t on_gpu = oldest.operation.kind == OperationKind::host_function ? 0 : 1;
   ++stream->context->running;
+  stream->context->running_on_gpu += on_gpu;
   Outcome outcome;
   lock.without([&] { outcome = attempt(oldest.operation.kind, oldest.operation.run); });
   --stream->context->running;
+  stream->context->running_on_gpu -= on_gpu;
   stream->phase = Stream::Phase::waiting;
 
   if (outcome.state == Outcome::State::again && !dropped(*stream, oldest)) {
@@ -220,11 +223,11 @@ bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
     const std::string what = oldest.operation.description.empty() ? std::string(name_of(oldest.operation.kind))
                                                                   : oldest.operation.description;
     stream->faulted = true;
-    stream->phase = Stream::Phase::running;  // the failed operation is still the oldest one, and this thread's to finish
+    stream->phase = Stream::Phase::running;  // the failed operation is the oldest one still; it is finished below
     fail_contexts(lock, stream->context->fault_group, {outcome.code, fmt::format("{}: {}", what, outcome.why)});
     stream->phase = Stream::Phase::waiting;
   }
-  if (stepped() && scheduling_.keep_trace) {
+  if (stepped() && scheduling_.keep_trace && outcome.state != Outcome::State::again) {
     trace_.push_back({stream->id, oldest.operation.kind, oldest.operation.description});
   }
   Streams released{stream};
@@ -234,7 +237,13 @@ bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
   return true;
 }
 
+std::optional<Fault> Scheduler::fault_of(const Lock&, FaultGroup group) const {
+  const auto found = group_faults_.find(group.value);
+  return found == group_faults_.end() ? std::nullopt : std::optional(found->second);
+}
+
 void Scheduler::fail_contexts(Lock& lock, FaultGroup group, const Fault& fault) {
+  group_faults_.try_emplace(group.value, fault);
   const auto contexts = contexts_;
   for (const auto& context : contexts) {
     if (context->fault_group.value == group.value && !context->fault) {
@@ -315,11 +324,18 @@ std::vector<TraceEntry> Scheduler::take_trace(Lock&) {
 void Scheduler::wait_for_progress(Lock& lock, const Stream* retrying) {
   ++waiting_threads_;
   if (retrying != nullptr) {
-    progress_.wait_until(lock.held_, retrying->retry_at);
+    const RetryClock::time_point until = retrying->retry_at;  // a copy: others may change it meanwhile
+    progress_.wait_until(lock.held_, until);
   } else {
     progress_.wait(lock.held_);
   }
   --waiting_threads_;
+}
+
+void Scheduler::await_quiet(Lock& lock, const Context& context) {
+  while (context.running_on_gpu != 0) {
+    wait_for_progress(lock, nullptr);
+  }
 }
 
 // The stream whose operation a waiting thread may run now, or null. Where no worker could be made, any will do.
@@ -340,6 +356,7 @@ abi::CUresult Scheduler::wait(Lock& lock, const Completion& target, const Contex
   abi::CUresult answer = abi::CUDA_SUCCESS;
   while (true) {
     if (context.destroyed || context.fault) {
+      await_quiet(lock, context);
       answer = context.destroyed ? abi::CUDA_ERROR_CONTEXT_IS_DESTROYED : context.fault->code;
       break;
     }

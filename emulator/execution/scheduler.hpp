@@ -35,17 +35,22 @@ class Scheduler {
    public:
     explicit Lock(Scheduler& scheduler) : held_(scheduler.mutex_) {}
 
+    // Keeps `object` until the mutex is released, so that what it owns is not destroyed under it.
+    void keep(std::shared_ptr<const void> object) { kept_.push_back(std::move(object)); }
+
    private:
     friend class Scheduler;
     template <typename Function>
     void without(Function&& function) {
       held_.unlock();
       finished_.clear();
+      kept_.clear();
       function();
       held_.lock();
     }
     std::vector<PendingOperation> finished_;
-    std::unique_lock<std::mutex> held_;  // last: released before finished_ is destroyed
+    std::vector<std::shared_ptr<const void>> kept_;
+    std::unique_lock<std::mutex> held_;  // last: released before the others are destroyed
   };
 
   [[nodiscard]] const Scheduling& scheduling() const noexcept { return scheduling_; }
@@ -58,6 +63,9 @@ class Scheduler {
   // Makes `fault` the sticky error of the group's contexts that have none, and drops what is pending in them.
   void fail_contexts(Lock& lock, FaultGroup group, const Fault& fault);
 
+  // The first fault of the group, be the contexts gone that had it.
+  [[nodiscard]] std::optional<Fault> fault_of(const Lock&, FaultGroup group) const;
+
   // Appends to the stream's queue. An operation without `run` is a mark: it is finished by itself as soon as its turn
   // comes. `wait_here`: the caller will wait() for the stream and run the operation itself, so no worker is called.
   std::shared_ptr<Completion> enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, PendingOperation pending,
@@ -67,9 +75,13 @@ class Scheduler {
   void complete(Lock& lock, Completion& completion);
 
   // Waits until `target` is done or `context` has failed or is destroyed, and answers CUDA_SUCCESS or that error
-  // (LAUNCH_TIMEOUT: see Scheduling::stall_limit). Helps by running operations: in stepped mode any, else `stream`'s.
+  // once no operation of the context runs any more, host functions aside (LAUNCH_TIMEOUT: see Scheduling::stall_limit).
+  // Helps by running operations: in stepped mode any, else `stream`'s.
   [[nodiscard]] abi::CUresult wait(Lock& lock, const Completion& target, const Context& context,
                                    const std::shared_ptr<Stream>& stream);
+
+  // Waits until no operation of the context runs, host functions aside. For contexts that start no more: failed ones.
+  void await_quiet(Lock& lock, const Context& context);
 
   // Stepped mode only.
   Step step(Lock& lock);
@@ -110,9 +122,10 @@ class Scheduler {
 
   const Scheduling scheduling_;
   std::mutex mutex_;
-  std::condition_variable progress_;   // an operation was finished, tried in vain or dropped
-  std::condition_variable work_;       // for idle workers
+  std::condition_variable progress_;  // an operation was finished, tried in vain or dropped
+  std::condition_variable work_;      // for idle workers
   std::vector<std::shared_ptr<Context>> contexts_;
+  std::map<std::uint64_t, Fault> group_faults_;             // by FaultGroup::value
   std::map<std::uint64_t, std::shared_ptr<Stream>> ready_;  // by the order in which they became ready
   std::multimap<RetryClock::time_point, std::shared_ptr<Stream>> retrying_;
   std::uint64_t next_place_ = 0;

@@ -66,7 +66,8 @@ void Scheduler::work() {
     ++idle_workers_;
     bool timed_out = false;
     if (!retrying_.empty()) {
-      work_.wait_until(lock.held_, retrying_.begin()->first);
+      const RetryClock::time_point until = retrying_.begin()->first;  // a copy: the entry may go meanwhile
+      work_.wait_until(lock.held_, until);
     } else {
       timed_out = work_.wait_for(lock.held_, idle_lifetime) == std::cv_status::timeout;
     }
@@ -76,8 +77,9 @@ void Scheduler::work() {
     }
   }
   --live_workers_;
-  const auto self = std::find_if(workers_.begin(), workers_.end(),
-                                 [](const std::thread& thread) { return thread.get_id() == std::this_thread::get_id(); });
+  const auto self = std::find_if(workers_.begin(), workers_.end(), [](const std::thread& thread) {
+    return thread.get_id() == std::this_thread::get_id();
+  });
   if (self != workers_.end()) {  // else the destructor has taken it, to join it
     ended_workers_.splice(ended_workers_.end(), workers_, self);
   }

@@ -64,7 +64,7 @@ struct Stream {
   bool destroyed = false;  // by cuStreamDestroy; what was submitted still runs
   bool faulted = false;    // one of its operations failed
 
-  std::shared_ptr<Capture> capture;       // null when not capturing
+  std::shared_ptr<Capture> capture;                    // null when not capturing
   std::vector<const GraphNode*> capture_dependencies;  // what the next captured operation depends on
 };
 

@@ -12,14 +12,14 @@ std::optional<ExportRegistry::Identity> ExportRegistry::identify(int descriptor)
   return Identity{status.st_dev, status.st_ino};
 }
 
-std::optional<int> ExportRegistry::add(std::uint64_t id, Use use) {
+std::optional<int> ExportRegistry::add(std::vector<std::uint64_t> allocations, Use use) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return std::nullopt;
   FileDescriptor kept(ends[0]);
   FileDescriptor given(ends[1]);
   const auto identity = identify(given.get());
   if (!identity) return std::nullopt;
-  exports_[*identity] = Export{id, use, std::move(kept)};
+  exports_[*identity] = Export{std::move(allocations), use, std::move(kept)};
   return given.release();
 }
 
@@ -30,20 +30,24 @@ std::optional<std::uint64_t> ExportRegistry::find(int descriptor) const {
   // The kept end has the same inode; it is nobody's to import.
   if (found == exports_.end() || found->second.use != Use::import || found->second.kept_end.get() == descriptor)
     return std::nullopt;
-  return found->second.allocation;
+  return found->second.allocations.front();
 }
 
 std::vector<std::uint64_t> ExportRegistry::take_closed() {
   std::vector<pollfd> kept_ends;
   kept_ends.reserve(exports_.size());
-  for (const auto& [identity, exported] : exports_) kept_ends.push_back({exported.kept_end.get(), 0, 0});
+  std::size_t allocations = 0;
+  for (const auto& [identity, exported] : exports_) {
+    kept_ends.push_back({exported.kept_end.get(), 0, 0});
+    allocations += exported.allocations.size();
+  }
   std::vector<std::uint64_t> closed;
-  closed.reserve(exports_.size());  // nothing may fail once exports are forgotten
+  closed.reserve(allocations);  // nothing may fail once exports are forgotten
   if (::poll(kept_ends.data(), kept_ends.size(), 0) <= 0) return closed;
   auto entry = exports_.begin();
   for (const pollfd& kept : kept_ends) {
     if ((kept.revents & POLLHUP) != 0) {
-      closed.push_back(entry->second.allocation);
+      closed.insert(closed.end(), entry->second.allocations.begin(), entry->second.allocations.end());
       entry = exports_.erase(entry);
     } else {
       ++entry;

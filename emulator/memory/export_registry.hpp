@@ -20,21 +20,21 @@ class ExportRegistry {
     hold_only,  // it keeps memory, as a dma-buf does, but cannot be imported
   };
 
-  // A new close-on-exec descriptor for the export of allocation `id`; the caller's to close. Nothing, with errno set,
-  // if the operating system has none left.
-  [[nodiscard]] std::optional<int> add(std::uint64_t id, Use use = Use::import);
+  // A new close-on-exec descriptor for the export of these allocations, one at least; the caller's to close. Nothing,
+  // with errno set, if the operating system has none left.
+  [[nodiscard]] std::optional<int> add(std::vector<std::uint64_t> allocations, Use use = Use::import);
 
-  // Which allocation's export this open descriptor is, if any of ours that can be imported.
+  // Which allocation's export this open descriptor is (the first one's), if any of ours that can be imported.
   [[nodiscard]] std::optional<std::uint64_t> find(int descriptor) const;
 
-  // Forgets the exports whose descriptors are all closed, and answers the allocation of each.
+  // Forgets the exports whose descriptors are all closed, and answers the allocations of each.
   [[nodiscard]] std::vector<std::uint64_t> take_closed();
 
   [[nodiscard]] std::size_t size() const noexcept { return exports_.size(); }
 
  private:
   struct Export {
-    std::uint64_t allocation = 0;
+    std::vector<std::uint64_t> allocations;
     Use use = Use::import;
     FileDescriptor kept_end;
   };

@@ -28,8 +28,9 @@ Answer DeviceHeap::add_block(std::uint64_t bytes, int device, ContextId owner, b
                         store_.ledger().total(place), device)};
   std::optional<CUdeviceptr> where;
   try {
-    where = addresses_.take(whole, granularity_);
+    where = addresses_.take(whole, granularity_, next_block_);
     if (where) {
+      next_block_ = *where + whole;
       *added = blocks_.emplace(*where, Block{memory, whole, device, owner, shared, AddressSpace(0, whole), 0}).first;
       return {};
     }

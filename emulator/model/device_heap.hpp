@@ -64,6 +64,7 @@ class DeviceHeap {
   PhysicalStore& store_;
   AddressSpace& addresses_;
   Blocks blocks_;
+  CUdeviceptr next_block_ = 0;  // where the latest block ends: addresses just freed are not given out again at once
   std::map<CUdeviceptr, HeapAllocation> allocations_;
 };
 

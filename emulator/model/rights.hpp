@@ -37,6 +37,11 @@ class Rights {
     return static_cast<abi::CUmemAccess_flags>(((readers_ & who.bit()) != 0 ? 1 : 0) |
                                                ((writers_ & who.bit()) != 0 ? 2 : 0));
   }
+  // What the driver answers when it is asked for location HOST: no more than any device has that has rights at all.
+  [[nodiscard]] abi::CUmemAccess_flags least_with_host() const {
+    const bool somebody_reads_only = readers_ != writers_;
+    return somebody_reads_only ? static_cast<abi::CUmemAccess_flags>(get(Accessor::host()) & 1) : get(Accessor::host());
+  }
   [[nodiscard]] bool allow(Accessor who, bool write) const { return ((write ? writers_ : readers_) & who.bit()) != 0; }
   friend bool operator==(const Rights&, const Rights&) = default;
 

@@ -116,8 +116,10 @@ class VirtualMemory {
   [[nodiscard]] Answer check_access_descriptor(const CUmemAccessDesc& descriptor, std::size_t index,
                                                Mappings::const_iterator first, Mappings::const_iterator last) const;
   [[nodiscard]] Answer check_whole_mappings(CUdeviceptr address, std::uint64_t bytes, Rule rule) const;
-  [[nodiscard]] std::pair<Mappings::const_iterator, Mappings::const_iterator> mappings_within(
-      CUdeviceptr address, std::uint64_t bytes) const;
+  // What the real driver lets pass although the rule forbids it: refused in strict mode, else a warning.
+  [[nodiscard]] Answer tolerated(Rule rule, std::string detail) const;
+  // Past the last of the mappings that follow each other without a hole from `mapping` on, and begin before `end`.
+  [[nodiscard]] Mappings::iterator first_hole(Mappings::iterator mapping, CUdeviceptr end);
   [[nodiscard]] Handle* find_handle(CUmemGenericAllocationHandle value) const;
   [[nodiscard]] Answer dead_handle(CUmemGenericAllocationHandle value) const;
   Handle& add_handle(Allocation& allocation, bool imported);

@@ -14,6 +14,18 @@ bool on_host(const CUmemAllocationProp& properties) {
   return properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
+// What the driver keeps of properties that it accepted: what it does not know is dropped, and HOST memory is that of
+// NUMA node 0.
+CUmemAllocationProp normalised(CUmemAllocationProp properties) {
+  constexpr int known_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;
+  properties.requestedHandleTypes =
+      static_cast<CUmemAllocationHandleType>(properties.requestedHandleTypes & known_types);
+  if (properties.location.type == CU_MEM_LOCATION_TYPE_HOST) properties.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+  properties.allocFlags.gpuDirectRDMACapable = properties.allocFlags.gpuDirectRDMACapable != 0 ? 1 : 0;
+  properties.allocFlags.usage &= 1;
+  return properties;
+}
+
 Place place_of(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? Place::on_device(location.id) : Place::on_host();
 }
@@ -97,6 +109,9 @@ Answer VirtualMemory::check_properties(const CUmemAllocationProp& properties) co
     if (byte != 0) return refused("allocFlags.reserved is not zero");
   if (properties.allocFlags.compressionType > CU_MEM_ALLOCATION_COMP_GENERIC)
     return refused(fmt::format("compressionType is {}", properties.allocFlags.compressionType));
+  if (properties.allocFlags.compressionType != CU_MEM_ALLOCATION_COMP_NONE && on_host(properties))
+    return refused("host memory cannot be compressed");
+  if (properties.win32HandleMetaData != nullptr) return refused("win32HandleMetaData is not null");
   return check_handle_types(properties);
 }
 
@@ -112,9 +127,9 @@ Answer VirtualMemory::create(CUmemGenericAllocationHandle* handle, std::size_t b
             fmt::format("size is {} bytes, granularity {}", bytes, configuration_.profile.granularity)};
   if (Answer answer = check_properties(*properties); !answer.ok()) return answer;
 
-  CUmemAllocationProp granted = *properties;
+  CUmemAllocationProp granted = normalised(*properties);
   if (configuration_.profile.behaviour.withhold_compression ||
-      configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) == 0 || on_host(*properties))
+      configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) == 0)
     granted.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_NONE;
   if (configuration_.profile.behaviour.withhold_rdma ||
       configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) == 0)

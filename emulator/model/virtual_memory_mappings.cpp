@@ -34,7 +34,13 @@ Answer VirtualMemory::reserve(CUdeviceptr* address, std::size_t bytes, std::size
   constexpr std::uint64_t largest_alignment = std::uint64_t{1} << 47;
   if (alignment != 0 && (!std::has_single_bit(alignment) || alignment > largest_alignment))
     return {CUDA_ERROR_INVALID_VALUE, Rule::reserve_alignment, fmt::format("alignment is {}", alignment)};
-  if (!aligned(hint)) return {CUDA_ERROR_INVALID_VALUE, Rule::reserve_hint, fmt::format("hint is {:#x}", hint)};
+  if (!aligned(hint) || (alignment != 0 && hint % alignment != 0))
+    return {CUDA_ERROR_INVALID_VALUE, Rule::reserve_hint, fmt::format("hint is {:#x}, alignment {}", hint, alignment)};
+  constexpr std::uint64_t largest_alignment_found = std::uint64_t{1} << 45;
+  constexpr CUdeviceptr addresses_end = CUdeviceptr{1} << 47;
+  if (alignment > largest_alignment_found || hint >= addresses_end)
+    return {CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space,
+            fmt::format("no such address exists: alignment {}, hint {:#x}", alignment, hint)};
 
   if (configuration_.profile.behaviour.ignore_address_hints) hint = 0;
   const auto found = addresses_.take(bytes, std::max<std::uint64_t>(alignment, granularity), hint);
@@ -103,20 +109,20 @@ Answer VirtualMemory::map(CUdeviceptr address, std::size_t bytes, std::size_t of
     return {CUDA_ERROR_INVALID_VALUE, Rule::map_free_addresses,
             fmt::format("part of the {} bytes at {:#x} is mapped already", bytes, address)};
   if (bytes > reservation->bytes - (address - reservation->address)) {
-    std::string detail = fmt::format("{} bytes at {:#x} end {} bytes past the reservation", bytes, address,
-                                     address + bytes - reservation->address - reservation->bytes);
-    if (configuration_.mode == Mode::strict)
-      return {CUDA_ERROR_INVALID_VALUE, Rule::map_inside_one_reservation, std::move(detail)};
-    warn_(Rule::map_inside_one_reservation, detail);
+    Answer answer = tolerated(Rule::map_inside_one_reservation,
+                              fmt::format("{} bytes at {:#x} end {} bytes past the reservation", bytes, address,
+                                          address + bytes - reservation->address - reservation->bytes));
+    if (!answer.ok()) return answer;
   }
   mappings_.emplace_hint(next, address, Mapping{address, bytes, handle, {}});
   ++handle->mappings;
   return {};
 }
 
-std::pair<VirtualMemory::Mappings::const_iterator, VirtualMemory::Mappings::const_iterator>
-VirtualMemory::mappings_within(CUdeviceptr address, std::uint64_t bytes) const {
-  return {mappings_.lower_bound(address), mappings_.lower_bound(address + bytes)};
+VirtualMemory::Mappings::iterator VirtualMemory::first_hole(Mappings::iterator mapping, CUdeviceptr end) {
+  CUdeviceptr next = mapping->first;
+  while (mapping != mappings_.end() && mapping->first == next && next < end) next = (mapping++)->second.end();
+  return mapping;
 }
 
 // No mapping may be cut by the range's beginning or end.
@@ -133,14 +139,25 @@ Answer VirtualMemory::check_whole_mappings(CUdeviceptr address, std::uint64_t by
   return {};
 }
 
+Answer VirtualMemory::tolerated(Rule rule, std::string detail) const {
+  if (configuration_.mode == Mode::strict) return {CUDA_ERROR_INVALID_VALUE, rule, std::move(detail)};
+  warn_(rule, detail);
+  return {};
+}
+
 Answer VirtualMemory::check_unmap(CUdeviceptr address, std::size_t bytes) const {
-  if (bytes == 0 || !aligned(bytes) || !aligned(address) || find_reservation(address) == nullptr)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::unmap_in_reservation, fmt::format("{} bytes at {:#x}", bytes, address)};
-  return check_whole_mappings(address, bytes, Rule::unmap_whole_mappings);
+  const auto range = [&] { return fmt::format("{} bytes at {:#x}", bytes, address); };
+  if (bytes == 0 || find_reservation(address) == nullptr)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::unmap_in_reservation, range()};
+  if (address + bytes < address) return tolerated(Rule::range_fits, range());
+  if (Answer answer = check_whole_mappings(address, bytes, Rule::unmap_whole_mappings); !answer.ok()) return answer;
+  if (!aligned(bytes) || !aligned(address)) return tolerated(Rule::unmap_aligned, range());
+  return {};
 }
 
 Answer VirtualMemory::unmap(CUdeviceptr address, std::size_t bytes) {
   if (Answer answer = check_unmap(address, bytes); !answer.ok()) return answer;
+  if (address + bytes < address) return {};
   auto mapping = mappings_.lower_bound(address);
   while (mapping != mappings_.end() && mapping->first < address + bytes) remove(mapping++);
   return {};
@@ -198,9 +215,13 @@ Answer VirtualMemory::set_access(CUdeviceptr address, std::size_t bytes, const C
     return {CUDA_ERROR_INVALID_VALUE, Rule::access_whole_mappings,
             fmt::format("the {} of the {} bytes at {:#x} is not mapped", head == nullptr ? "beginning" : "end", bytes,
                         address)};
-  const auto [first, last] = mappings_within(address, bytes);
+  const auto first = mappings_.lower_bound(address);
+  const auto last = first_hole(first, address + bytes);
   for (std::size_t index = 0; index < count; ++index)
     if (Answer answer = check_access_descriptor(descriptors[index], index, first, last); !answer.ok()) return answer;
+  if (const CUdeviceptr hole = std::prev(last)->second.end(); hole < address + bytes)
+    if (Answer answer = tolerated(Rule::access_no_hole, fmt::format("nothing is mapped at {:#x}", hole)); !answer.ok())
+      return answer;
   const Behaviour& behaviour = configuration_.profile.behaviour;
   for (auto mapping = first; mapping != last; ++mapping)
     if (behaviour.fail_set_access || (behaviour.fail_set_access_on_rdma_memory &&
@@ -208,7 +229,7 @@ Answer VirtualMemory::set_access(CUdeviceptr address, std::size_t bytes, const C
       return {CUDA_ERROR_UNKNOWN, Rule::rights_on_behaviour, "setting access is configured to fail"};
 
   if (Answer answer = change_host_views(first, last, descriptors, count); !answer.ok()) return answer;
-  for (auto mapping = mappings_.lower_bound(address); mapping != last; ++mapping)
+  for (auto mapping = first; mapping != last; ++mapping)
     mapping->second.rights = granted(mapping->second.rights, descriptors, count);
   return {};
 }
@@ -240,12 +261,16 @@ Answer VirtualMemory::get_access(unsigned long long* flags, const CUmemLocation*
   if ((!device && !host) || (device && (location->id < 0 || location->id >= configuration_.devices)))
     return {CUDA_ERROR_INVALID_DEVICE, Rule::access_query,
             fmt::format("location type {} id {} does not exist", static_cast<int>(location->type), location->id)};
+  if (address == 0) return {CUDA_ERROR_INVALID_VALUE, Rule::access_query, "ptr must not be null"};
   const Mapping* mapping = find_mapping(address);
   *flags = 0;
   if (mapping == nullptr)
     return {CUDA_ERROR_INVALID_VALUE, Rule::access_query, fmt::format("{:#x} is not mapped", address)};
-  *flags =
-      static_cast<unsigned long long>(mapping->rights.get(device ? Accessor::device(location->id) : Accessor::host()));
+  const Rights& rights = mapping->rights;
+  if (location->type == CU_MEM_LOCATION_TYPE_HOST)
+    *flags = static_cast<unsigned long long>(rights.least_with_host());
+  else
+    *flags = static_cast<unsigned long long>(rights.get(device ? Accessor::device(location->id) : Accessor::host()));
   return {};
 }
 

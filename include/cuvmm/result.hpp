@@ -19,9 +19,11 @@ class [[nodiscard]] Result {
  public:
   using value_type = T;
 
+  // Implicit, so that a function returns either as it is. NOLINTBEGIN(google-explicit-constructor)
   Result(T value) noexcept(std::is_nothrow_move_constructible_v<T>)
       : content_(std::in_place_index<0>, std::move(value)) {}
   Result(Failure failure) noexcept : content_(std::in_place_index<1>, std::move(failure)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] bool has_value() const noexcept { return content_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
@@ -69,6 +71,7 @@ class [[nodiscard]] Result<void> {
   using value_type = void;
 
   Result() noexcept = default;
+  // NOLINTNEXTLINE(google-explicit-constructor)
   Result(Failure failure) : failure_(std::make_shared<const Failure>(std::move(failure))) {}
 
   [[nodiscard]] bool has_value() const noexcept { return failure_ == nullptr; }

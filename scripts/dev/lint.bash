@@ -52,5 +52,5 @@ lint_headers() {
 
 lint_tidy() {
   build release
-  python3 "$root/scripts/clang_tidy.py" "$root/build/release" "$root/.cache/clang-tidy"
+  python3 "$root/scripts/clang_tidy.py" "$root/build/release" "${XDG_CACHE_HOME:-$HOME/.cache}/cuvmm/clang-tidy"
 }

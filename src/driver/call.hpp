@@ -26,7 +26,8 @@ struct CallFacts {
 template <EntryPoint entry, class Parameters = ParametersOf<entry>>
 struct Caller;
 
-// Takes arguments as the parameter types of the entry point, so that nullptr and 0 are what they are there.
+// Takes arguments as the parameter types of the entry point, so that a size may be given as an int and a pointer as
+// nullptr.
 template <EntryPoint entry, class... Parameters>
 struct Caller<entry, std::tuple<Parameters...>> {
   static CUresult raw(Interface& driver, Parameters... arguments) {

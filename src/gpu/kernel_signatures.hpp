@@ -1,8 +1,8 @@
 // Names and arguments of the project's kernels, shared by everyone who launches one and by the emulated driver, which
 // runs them as host functions.
 //
-// Each kernel has a structure of its arguments in their order. `arguments(parameters)` gives what cuLaunchKernel takes
-// as kernel_params; `read_arguments<Parameters>(kernel_params)` is its inverse.
+// Each kernel has a structure of its arguments in their order; `arguments(parameters)` gives what cuLaunchKernel takes
+// as kernel_params.
 #pragma once
 
 #include <algorithm>
@@ -59,6 +59,7 @@ struct SpinParameters {
 inline constexpr std::array kernel_names{FillParameters::kernel, CopyParameters::kernel, ChecksumParameters::kernel,
                                          ScaleAddParameters::kernel, SpinParameters::kernel};
 
+// Pointers to the arguments, which must live until the launch was made.
 inline std::array<void*, 3> arguments(FillParameters& p) noexcept {
   return {&p.destination, &p.bytes, &p.pattern};
 }
@@ -73,42 +74,6 @@ inline std::array<void*, 4> arguments(ScaleAddParameters& p) noexcept {
 }
 inline std::array<void*, 2> arguments(SpinParameters& p) noexcept {
   return {&p.flag, &p.most_polls};
-}
-
-namespace detail {
-template <typename Value>
-const Value& argument(void* const* kernel_params, std::size_t index) noexcept {
-  return *static_cast<const Value*>(kernel_params[index]);
-}
-}  // namespace detail
-
-// The arguments that a launch of the kernel was given, each read through its pointer.
-template <typename Parameters>
-Parameters read_arguments(void* const* kernel_params) noexcept;
-
-template <>
-inline FillParameters read_arguments(void* const* kernel_params) noexcept {
-  return {detail::argument<abi::CUdeviceptr>(kernel_params, 0), detail::argument<std::uint64_t>(kernel_params, 1),
-          detail::argument<std::uint64_t>(kernel_params, 2)};
-}
-template <>
-inline CopyParameters read_arguments(void* const* kernel_params) noexcept {
-  return {detail::argument<abi::CUdeviceptr>(kernel_params, 0), detail::argument<abi::CUdeviceptr>(kernel_params, 1),
-          detail::argument<std::uint64_t>(kernel_params, 2)};
-}
-template <>
-inline ChecksumParameters read_arguments(void* const* kernel_params) noexcept {
-  return {detail::argument<abi::CUdeviceptr>(kernel_params, 0), detail::argument<std::uint64_t>(kernel_params, 1),
-          detail::argument<std::uint64_t>(kernel_params, 2), detail::argument<abi::CUdeviceptr>(kernel_params, 3)};
-}
-template <>
-inline ScaleAddParameters read_arguments(void* const* kernel_params) noexcept {
-  return {detail::argument<abi::CUdeviceptr>(kernel_params, 0), detail::argument<abi::CUdeviceptr>(kernel_params, 1),
-          detail::argument<float>(kernel_params, 2), detail::argument<std::uint64_t>(kernel_params, 3)};
-}
-template <>
-inline SpinParameters read_arguments(void* const* kernel_params) noexcept {
-  return {detail::argument<abi::CUdeviceptr>(kernel_params, 0), detail::argument<std::uint64_t>(kernel_params, 1)};
 }
 
 // A one-dimensional launch. The kernels stride over the grid, so that any shape is right; this one is fast.

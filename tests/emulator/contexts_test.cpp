@@ -55,7 +55,8 @@ TEST(Contexts, FormAStackPerThread) {
   EXPECT_ANSWER(SUCCESS, *driver, cuCtxPopCurrent(&current));
   EXPECT_EQ(current, primary);
   EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuCtxPopCurrent(&current));
-  EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuCtxPushCurrent(nullptr));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuCtxPushCurrent(nullptr));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuCtxDestroy(nullptr));
 }
 
 TEST(Contexts, AreRecognisedWhenDestroyed) {
@@ -121,17 +122,126 @@ TEST(PrimaryContexts, LiveWhileTheyAreRetained) {
   EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
 }
 
-TEST(PrimaryContexts, AreHealthyAndEmptyAfterReset) {
+TEST(PrimaryContexts, EndAtAResetAndBeginEmptyWhenRetainedAgain) {
   Emulated driver;
+  CUcontext context = nullptr;
   CUdeviceptr memory = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxGetCurrent(&context));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 100));
+  EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxReset(0));
+  EXPECT_ANSWER(ERROR_CONTEXT_IS_DESTROYED, *driver, cuCtxSynchronize());
+  EXPECT_EQ(driver.live().heap_allocations, 0U);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFree(memory));
+  CUcontext again = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRetain(&again, 0));
+  EXPECT_EQ(again, context);
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
+}
+
+TEST(PrimaryContexts, TakeFlagsThatGoTogether) {
+  Emulated driver;
+  unsigned flags = 0;
+  for (const unsigned wrong : {3U, 8U, 256U})
+    EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuDevicePrimaryCtxSetFlags(0, wrong));
+  EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxSetFlags(0, CU_CTX_SCHED_YIELD));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxGetFlags(&flags));
+  EXPECT_EQ(flags, static_cast<unsigned>(CU_CTX_SCHED_YIELD | CU_CTX_MAP_HOST));
+}
+
+// A driver that keeps what it warns of.
+struct Warned {
+  std::vector<std::string> warnings;
+  Configuration faithful() {
+    Configuration configuration;
+    configuration.on_warning = [this](const std::string& line) { warnings.push_back(line); };
+    return configuration;
+  }
+};
+
+TEST(DeadContexts, CannotBeMadeCurrentInStrictMode) {
+  Emulated driver;
+  CUcontext created = nullptr, current = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxCreate(&created, 0, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSetCurrent(created));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxPushCurrent(created));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxPopCurrent(nullptr));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxDestroy(created));
+  for (const CUcontext dead : {created, reinterpret_cast<CUcontext>(&created)}) {
+    EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuCtxSetCurrent(dead));
+    EXPECT_NE(driver->explanation().find("CONTEXT-LIVE"), std::string::npos) << driver->explanation();
+    EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuCtxPushCurrent(dead));
+  }
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxGetCurrent(&current));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
+}
+
+TEST(DeadContexts, CanBeMadeCurrentInFaithfulModeWithOneWarning) {
+  Warned warned;
+  Emulated driver(warned.faithful());
+  CUcontext created = nullptr, current = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxCreate(&created, 0, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxDestroy(created));
+  for (const CUcontext dead : {created, reinterpret_cast<CUcontext>(&created)}) {
+    EXPECT_ANSWER(SUCCESS, *driver, cuCtxSetCurrent(dead));
+    EXPECT_ANSWER(SUCCESS, *driver, cuCtxGetCurrent(&current));
+    EXPECT_EQ(current, dead);
+    EXPECT_ANSWER(ERROR_CONTEXT_IS_DESTROYED, *driver, cuCtxSynchronize());
+    EXPECT_ANSWER(SUCCESS, *driver, cuCtxPushCurrent(dead));
+    EXPECT_ANSWER(SUCCESS, *driver, cuCtxPopCurrent(&current));
+    EXPECT_EQ(current, dead);
+  }
+  ASSERT_EQ(warned.warnings.size(), 1U);
+  EXPECT_NE(warned.warnings[0].find("CONTEXT-LIVE"), std::string::npos) << warned.warnings[0];
+}
+
+TEST(DeviceTexts, NeedRoomForTheirEnd) {
+  Emulated driver;
+  std::vector<char> name(64, '#');
+  for (const int wrong : {-1, 0}) {
+    EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuDeviceGetName(name.data(), wrong, 0));
+    EXPECT_NE(driver->explanation().find("TEXT-ROOM"), std::string::npos) << driver->explanation();
+  }
+  EXPECT_EQ(name[0], '#');
+  EXPECT_ANSWER(SUCCESS, *driver, cuDeviceGetName(name.data(), 1, 0));
+  EXPECT_EQ(name[0], '\0');
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuDeviceGetPCIBusId(name.data(), 12, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuDeviceGetPCIBusId(name.data(), 13, 0));
+  Warned warned;
+  Emulated faithful(warned.faithful());
+  EXPECT_ANSWER(SUCCESS, *faithful, cuDeviceGetName(name.data(), -1, 0));
+  EXPECT_EQ(std::string(name.data()), faithful->machine().configuration().profile.device_name);
+  EXPECT_EQ(warned.warnings.size(), 1U);
+}
+
+// A kernel that touches no memory it may touch breaks the device for the process.
+void break_device(Emulated& driver, int device) {
+  driver.use(device);
   const CUfunction fill = driver.function("cuvmm_fill");
   EXPECT_EQ(driver.launch(fill, nullptr, CUdeviceptr{64}, std::uint64_t{8}, std::uint64_t{0}), CUDA_SUCCESS);
   EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuCtxSynchronize());
+}
+
+TEST(StickyErrors, StayWithTheDevice) {
+  Emulated driver(strict(2));
+  break_device(driver, 0);
+  CUcontext context = nullptr;
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuCtxCreate(&context, 0, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxCreate(&context, 0, 1));
   EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxReset(0));
-  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
-  EXPECT_EQ(driver.live().heap_allocations, 0U);
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFree(memory));
+  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuDevicePrimaryCtxRetain(&context, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRetain(&context, 1));
+}
+
+TEST(StickyErrors, LeaveQuestionsAnswered) {
+  Emulated driver;
+  const CUdeviceptr range = driver.mapped();
+  break_device(driver, 0);
+  CUdevice device = 9;
+  unsigned flags = 0, type = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxGetDevice(&device));
+  EXPECT_EQ(device, 0);
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxGetFlags(&flags));
+  EXPECT_ANSWER(SUCCESS, *driver, cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, range));
 }
 
 TEST(StickyErrors, AnswerEveryCallThatNeedsTheContextAndNoOther) {

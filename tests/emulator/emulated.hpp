@@ -161,6 +161,13 @@ class Emulated {
   }
 
   [[nodiscard]] api::Machine::LiveObjects live() { return driver_->machine().live_objects(); }
+  // Of a device, whether or not its contexts are whole.
+  [[nodiscard]] std::size_t free_memory_of(int device) {
+    std::size_t free = 0;
+    driver_->machine().memory_info(device, &free, nullptr);
+    return free;
+  }
+  // Of the device of the current context.
   [[nodiscard]] std::size_t free_memory() {
     std::size_t free = 0;
     EXPECT_EQ(driver_->cuMemGetInfo(&free, nullptr), CUDA_SUCCESS);

@@ -163,9 +163,9 @@ TEST(OperatingSystem, WithoutRoomForAWindowFailsTheKernelAndSaysWhy) {
       CHILD_CHECK(explains(driver, "window"));
     }
     CHILD_CHECK(driver->cuDevicePrimaryCtxReset(0) == CUDA_SUCCESS);
-    const std::size_t free_before = driver.free_memory();
+    const std::size_t free_before = driver.free_memory_of(0);
     driver.unmap_and_free(range, 2 * gibibyte);
-    CHILD_CHECK(driver.free_memory() == free_before + 2 * gibibyte);
+    CHILD_CHECK(driver.free_memory_of(0) == free_before + 2 * gibibyte);
     return 0;
   }));
 }

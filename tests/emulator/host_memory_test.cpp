@@ -123,14 +123,16 @@ TEST(PageLockedMemory, IsAllocatedAndFreed) {
   Emulated driver;
   void* memory = nullptr;
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostAlloc(nullptr, 4096, 0));
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostAlloc(&memory, 0, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostAlloc(&memory, 0, 0));
+  EXPECT_EQ(memory, nullptr);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeHost(nullptr));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostAlloc(&memory, 4096, 0x100));
   EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuMemHostAlloc(&memory, ~std::size_t{0} - 100, 0));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemHostAlloc(&memory, 5000, CU_MEMHOSTALLOC_WRITECOMBINED));
   std::memset(memory, 1, 5000);
   unsigned flags = 0;
   EXPECT_ANSWER(SUCCESS, *driver, cuMemHostGetFlags(&flags, memory));
-  EXPECT_EQ(flags, CU_MEMHOSTALLOC_WRITECOMBINED | CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+  EXPECT_EQ(flags, CU_MEMHOSTALLOC_WRITECOMBINED | CU_MEMHOSTALLOC_DEVICEMAP);
   CUdeviceptr address = 0;
   EXPECT_ANSWER(SUCCESS, *driver, cuMemHostGetDevicePointer(&address, memory, 0));
   EXPECT_EQ(address, reinterpret_cast<CUdeviceptr>(memory));
@@ -150,11 +152,45 @@ TEST(PageLockedMemory, IsRegisteredOnceAndUnregistered) {
   EXPECT_ANSWER(SUCCESS, *driver, cuMemHostRegister(memory.data(), 5000, CU_MEMHOSTREGISTER_PORTABLE));
   EXPECT_ANSWER(ERROR_HOST_MEMORY_ALREADY_REGISTERED, *driver, cuMemHostRegister(memory.data() + 4999, 10, 0));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemHostRegister(memory.data() + 5000, 10, 0));
-  EXPECT_ANSWER(ERROR_HOST_MEMORY_NOT_REGISTERED, *driver, cuMemHostUnregister(memory.data() + 1));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostUnregister(memory.data() + 1));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeHost(memory.data()));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemHostUnregister(memory.data()));
   EXPECT_ANSWER(ERROR_HOST_MEMORY_NOT_REGISTERED, *driver, cuMemHostUnregister(memory.data()));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemHostUnregister(memory.data() + 5000));
+}
+
+TEST(PageLockedMemory, IsRegisteredOnlyWhereTheProcessHasItMapped) {
+  Emulated driver;
+  constexpr std::size_t page = 4096;
+  auto* const pages =
+      static_cast<char*>(::mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_EQ(::munmap(pages + 2 * page, page), 0);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostRegister(pages, 3 * page, 0));
+  EXPECT_NE(driver->explanation().find("HOST-PAGES"), std::string::npos) << driver->explanation();
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostRegister(pages, 2 * page, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostUnregister(pages));
+  ASSERT_EQ(::mprotect(pages + page, page, PROT_READ), 0);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostRegister(pages, 2 * page, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostRegister(pages, 2 * page, CU_MEMHOSTREGISTER_READ_ONLY));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostUnregister(pages));
+  ::munmap(pages, 2 * page);
+  void* const mapping = reinterpret_cast<void*>(driver.mapped());
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostRegister(mapping, page, 0));
+}
+
+TEST(PageLockedMemory, IsGivenBackWithoutACurrentContext) {
+  Emulated driver;
+  std::vector<unsigned char> there(4096);
+  void* memory = nullptr;
+  CUdeviceptr allocation = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostAlloc(&memory, 64, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostRegister(there.data(), there.size(), 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&allocation, 64));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSetCurrent(nullptr));
+  EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuMemHostAlloc(&memory, 64, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeHost(memory));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostUnregister(there.data()));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFree(allocation));
 }
 
 }  // namespace

@@ -80,6 +80,58 @@ TEST(Modules, AreNotLoadedFromGarbage) {
   EXPECT_EQ(load(driver, ".version 8.0", &module), CUDA_SUCCESS);
 }
 
+TEST(Modules, AreNotLoadedFromTextThatTheCompilerWouldRefuse) {
+  Emulated driver;
+  CUmodule module = nullptr;
+  EXPECT_EQ(load(driver, ".version 7.0\n.target sm_70\n.entry broken( {\n", &module), CUDA_ERROR_INVALID_PTX);
+  EXPECT_EQ(load(driver, ".version 7.0\n.target sm_70\n.entry broken({)}\n", &module), CUDA_ERROR_INVALID_PTX);
+  EXPECT_EQ(load(driver, ".version 7.0\n.target sm_70\n.entry whole() { } // (\n", &module), CUDA_SUCCESS);
+  EXPECT_EQ(load(driver, ".version 9.1\n.target sm_70\n", &module), CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  EXPECT_EQ(load(driver, ".version 9.0\n.target sm_70\n", &module), CUDA_SUCCESS);
+  EXPECT_EQ(load(driver, ".version 9.0\n.target sm_100\n", &module), CUDA_ERROR_INVALID_PTX);
+  EXPECT_EQ(load(driver, ".version 9.0\n.target sm_90a\n", &module), CUDA_SUCCESS);
+}
+
+TEST(Functions, AreLaunchedInTheirOwnContextAlone) {
+  Emulated driver;
+  const CUdeviceptr range = driver.mapped();
+  const CUfunction fill = driver.function("cuvmm_fill");
+  const auto launch = [&](CUstream stream) {
+    return driver.launch(fill, stream, range, std::uint64_t{8}, std::uint64_t{5});
+  };
+  CUstream own = nullptr, foreign = nullptr;
+  CUcontext other = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamCreate(&own, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxCreate(&other, 0, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamCreate(&foreign, 0));
+  EXPECT_EQ(launch(own), CUDA_ERROR_INVALID_HANDLE) << "another context is current";
+  driver.use(0);
+  EXPECT_EQ(launch(foreign), CUDA_ERROR_INVALID_HANDLE) << "another context's stream";
+  EXPECT_EQ(launch(own), CUDA_SUCCESS);
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamSynchronize(own));
+}
+
+TEST(Functions, TakeTheirArgumentsFromOneBufferToo) {
+  Emulated driver;
+  const CUfunction fill = driver.function("cuvmm_fill");
+  struct {
+    CUdeviceptr address;
+    std::uint64_t bytes, pattern;
+  } arguments{driver.mapped(), 8, 5};
+  std::size_t size = sizeof arguments;
+  void* extra[] = {reinterpret_cast<void*>(1), &arguments, reinterpret_cast<void*>(2), &size, nullptr};
+  void* parameters[] = {&arguments.address, &arguments.bytes, &arguments.pattern};
+  const auto launch = [&](void** each, void** packed) {
+    return driver->cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, nullptr, each, packed);
+  };
+  EXPECT_EQ(launch(parameters, extra), CUDA_ERROR_INVALID_VALUE) << "both ways at once";
+  size = sizeof arguments - 1;
+  EXPECT_EQ(launch(nullptr, extra), CUDA_ERROR_INVALID_VALUE) << "too small a buffer";
+  size = sizeof arguments;
+  EXPECT_EQ(launch(nullptr, extra), CUDA_SUCCESS);
+  EXPECT_EQ(driver.read(arguments.address, 1), (std::vector<unsigned char>{5}));
+}
+
 TEST(Functions, GoWithTheirModules) {
   Emulated driver;
   const CUdeviceptr range = driver.mapped();
@@ -193,7 +245,7 @@ TEST(Launches, CheckShapeFunctionStreamAndArguments) {
   EXPECT_EQ(launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, unknown, good, nullptr), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, nullptr, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, nullptr, lacking, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, nullptr, good, good), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, nullptr, good, good), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(launch(kernel, {1, 1, 1}, {32, 32, 1}, 48 << 10, nullptr, good, nullptr), CUDA_SUCCESS);
   EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
 }

@@ -171,7 +171,7 @@ TEST(RunningKernel, MayLoseItsMemoryInTheMiddle) {
   go_on = true;
   EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuStreamSynchronize(stream));
   EXPECT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxReset(0));
-  EXPECT_EQ(driver.free_memory(), free_before);
+  EXPECT_EQ(driver.free_memory_of(0), free_before);
 }
 
 }  // namespace

@@ -87,5 +87,71 @@ TEST(PointerAttributes, AskedForTogetherAnswerZerosForUnknownPointers) {
   EXPECT_EQ(start, known);
 }
 
+TEST(PointerAttributes, AskedForTogetherMustExist) {
+  Emulated driver;
+  const CUdeviceptr known = driver.mapped();
+  unsigned long long words[2] = {};
+  void* data[] = {&words[0], &words[1]};
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, static_cast<CUpointer_attribute>(22)};
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuPointerGetAttributes(2, which, data, known));
+  which[1] = static_cast<CUpointer_attribute>(21);
+  EXPECT_ANSWER(SUCCESS, *driver, cuPointerGetAttributes(2, which, data, known));
+}
+
+TEST(PointerAttributes, OfAMappingThatTheDeviceMayNotTouchLackItsPointer) {
+  Emulated driver;
+  const CUdeviceptr range = driver.mapped(chunk, on_device(0), grant_device(0, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+  CUdeviceptr base = 0;
+  EXPECT_EQ(ask(driver, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, range), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_ANSWER(ERROR_NOT_FOUND, *driver, cuMemGetAddressRange(&base, nullptr, range + 5));
+  unsigned flags = 0;
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostGetFlags(&flags, reinterpret_cast<void*>(range)));
+  EXPECT_EQ(driver.grant(range, chunk, grant_device(0)), CUDA_SUCCESS);
+  EXPECT_EQ(attribute<CUdeviceptr>(driver, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, range), range);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemGetAddressRange(&base, nullptr, range + 5));
+  EXPECT_EQ(base, range);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostGetFlags(&flags, reinterpret_cast<void*>(range)));
+  EXPECT_EQ(flags, static_cast<unsigned>(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+}
+
+TEST(PointerAttributes, SayThatCopiesAreSynchronousOnceTokensWereTaken) {
+  Emulated driver;
+  const CUdeviceptr mapping = driver.mapped();
+  CUdeviceptr memory = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 3 * chunk));
+  for (const CUdeviceptr pointer : {mapping, memory}) {
+    EXPECT_EQ(attribute<unsigned>(driver, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer), 0U);
+    EXPECT_EQ(ask(driver, CU_POINTER_ATTRIBUTE_P2P_TOKENS, pointer + 9), CUDA_SUCCESS);
+    EXPECT_EQ(attribute<unsigned>(driver, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer), 1U);
+  }
+  // New memory at the same addresses has given no tokens.
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemUnmap(mapping, chunk));
+  driver.map(mapping, driver.create(on_device(0)));
+  EXPECT_EQ(attribute<unsigned>(driver, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, mapping), 0U);
+  const CUdeviceptr host = driver.mapped(chunk, on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA));
+  EXPECT_EQ(ask(driver, CU_POINTER_ATTRIBUTE_P2P_TOKENS, host), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST(PointerAttributes, OfHostMappingsTellItsHostPointerOnceTheHostMayTouchIt) {
+  Emulated driver;
+  const CUdeviceptr range = driver.mapped(chunk, on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA));
+  EXPECT_EQ(ask(driver, CU_POINTER_ATTRIBUTE_HOST_POINTER, range), CUDA_ERROR_INVALID_VALUE);
+  const CUmemAccessDesc host{{CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  EXPECT_EQ(driver.grant(range, chunk, host), CUDA_SUCCESS);
+  EXPECT_EQ(attribute<CUdeviceptr>(driver, CU_POINTER_ATTRIBUTE_HOST_POINTER, range), range);
+}
+
+TEST(AccessRights, OfHeapMemoryAreNone) {
+  Emulated driver;
+  CUdeviceptr memory = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 64));
+  const CUmemLocation device{CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  unsigned long long flags = 99;
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemGetAccess(&flags, &device, 0));
+  EXPECT_EQ(flags, 99U);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemGetAccess(&flags, &device, memory));
+  EXPECT_EQ(flags, 0U);
+}
+
 }  // namespace
 }  // namespace cuvmm::emulator::test

@@ -194,7 +194,12 @@ TEST(LegacyIpc, IsNotForVirtualMemory) {
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuIpcGetMemHandle(&handle, driver.mapped()));
   CUdeviceptr memory = 0;
   EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 4096));
-  EXPECT_ANSWER(ERROR_NOT_SUPPORTED, *driver, cuIpcGetMemHandle(&handle, memory));
+  EXPECT_ANSWER(SUCCESS, *driver, cuIpcGetMemHandle(&handle, memory + 100));
+  CUdeviceptr opened = 0;
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuIpcOpenMemHandle(&opened, handle, 0));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuIpcOpenMemHandle(&opened, CUipcMemHandle{}, 1));
+  EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuIpcOpenMemHandle(&opened, handle, 1));
+  EXPECT_NE(driver->explanation().find("IPC-OTHER-PROCESS"), std::string::npos) << driver->explanation();
 }
 
 }  // namespace

@@ -91,7 +91,11 @@ TEST(Threads, ShareExportRetainAndAskAtOnce) {
 // Contexts begin and end while others work in them: whoever is late is told so, and what belonged to a context is gone
 // with it.
 TEST(Threads, ReleaseResetAndRetainAPrimaryContextAtOnce) {
-  Emulated driver(strict(2));
+  // Faithful: a context that another thread has just reset can be made current.
+  Configuration configuration = strict(2);
+  configuration.mode = Mode::faithful;
+  configuration.on_warning = [](const std::string&) {};
+  Emulated driver(configuration);
   const CUdeviceptr range = driver.mapped(chunk, on_device(1), grant_device(1));
   in_threads(6, [&](int index) {
     for (int round = 0; round < rounds(); ++round) {

@@ -17,7 +17,7 @@ namespace {
 class TourInputFile : public ::testing::Test {
  protected:
   std::string write(const std::string& name, const std::string& content) {
-    const std::string path = directory_.path(name);
+    std::string path = directory_.path(name);
     std::ofstream(path, std::ios::binary) << content;
     return path;
   }

@@ -45,15 +45,20 @@ TEST(TourReport, FailsIfOneStopFailedAndNotForUnavailableOnes) {
 
 TEST(TourReport, TableHasALineForEachStopAndItsReason) {
   const std::vector<std::string> table = lines(as_table(three_stops()));
-  ASSERT_EQ(table.size(), 8U);
-  EXPECT_EQ(table[0], "Section  Result           Bytes  Calls      Time  What was shown");
-  EXPECT_EQ(table[1], "1.1      passed       1,234,567      4  250.0 ms  Name of 1.1: something");
-  EXPECT_EQ(table[2], "1.2      failed       1,234,567      4  250.0 ms  Name of 1.2: something");
-  EXPECT_EQ(table[3], "         it broke");
-  EXPECT_EQ(table[4], "1.3      unavailable  1,234,567      4  250.0 ms  Name of 1.3: something");
-  EXPECT_EQ(table[5], "         not here");
-  EXPECT_EQ(table[6], "");
-  EXPECT_EQ(table[7], "1 passed, 1 failed, 1 unavailable.");
+  const std::vector<std::string> expected{
+      "Section  Shown            Bytes  Calls      Time  Result",
+      "1.1      Name of 1.1  1,234,567      4  250.0 ms  passed",
+      "         something",
+      "1.2      Name of 1.2  1,234,567      4  250.0 ms  failed",
+      "         something",
+      "         failed: it broke",
+      "1.3      Name of 1.3  1,234,567      4  250.0 ms  unavailable",
+      "         something",
+      "         unavailable: not here",
+      "",
+      "1 passed, 1 failed, 1 unavailable.",
+  };
+  EXPECT_EQ(table, expected);
 }
 
 TEST(TourReport, JsonHasTheFieldsAndNoOthers) {
@@ -84,7 +89,7 @@ TEST(TourReport, JsonOfNothingHasEmptyLists) {
 TEST(TourReport, JsonStaysJsonWhateverADeviceIsCalled) {
   Report report = three_stops();
   report.devices[0].name = "\xFF\"\n";
-  EXPECT_NO_THROW(nlohmann::json::parse(as_json(report)));
+  EXPECT_EQ(nlohmann::json::parse(as_json(report))["devices"].size(), 2U);
 }
 
 TEST(TourReport, NumbersHaveSeparators) {

@@ -52,6 +52,14 @@ TEST(DeviceHeap, ReusesTheRoomOfFreedNeighbours) {
   EXPECT_EQ(heap.used(), granule);
 }
 
+TEST(DeviceHeap, DoesNotGiveOutAddressesAgainAtOnce) {
+  Heap heap;
+  const CUdeviceptr freed = heap.allocate(2 * granule);
+  EXPECT_TRUE(heap.heap.free(freed).ok());
+  EXPECT_NE(heap.allocate(granule / 2), freed);
+  EXPECT_EQ(heap.heap.find(freed), nullptr);
+}
+
 TEST(DeviceHeap, GivesABlockBackWithItsLastAllocation) {
   Heap heap;
   const CUdeviceptr small = heap.allocate(10), large = heap.allocate(granule + 1);

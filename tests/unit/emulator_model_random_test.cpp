@@ -163,7 +163,8 @@ class Reference {
     if (reservations_.empty()) return;
     const std::size_t index = *rc::gen::inRange<std::size_t>(0, reservations_.size());
     const Range range = reservations_[index];
-    const std::uint64_t bytes = *rc::gen::elementOf(std::vector<std::uint64_t>{range.bytes, range.bytes, range.bytes + granule});
+    const std::uint64_t bytes =
+        *rc::gen::elementOf(std::vector<std::uint64_t>{range.bytes, range.bytes, range.bytes + granule});
     const bool empty = std::none_of(mappings_.begin(), mappings_.end(), [&](const KnownMapping& mapping) {
       return mapping.meets(range.address, range.bytes);
     });
@@ -239,10 +240,13 @@ class Reference {
     const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device}, static_cast<CUmemAccess_flags>(flags)};
     const bool accepted = !cuts(address) && !cuts(address + bytes) && mapping_at(address) != nullptr &&
                           mapping_at(address + bytes - 1) != nullptr && device < 2 && flags != 2;
-    same(machine.memory.set_access(address, bytes, &access, 1), accepted);
-    if (!accepted) return;
+    CUdeviceptr hole = address;
+    while (hole < address + bytes && mapping_at(hole) != nullptr) hole += granule;
+    const bool whole = hole == address + bytes;
+    same(machine.memory.set_access(address, bytes, &access, 1), accepted && (whole || mode_ == Mode::faithful));
+    if (!accepted || (!whole && mode_ == Mode::strict)) return;
     for (KnownMapping& mapping : mappings_)
-      if (mapping.meets(address, bytes)) mapping.rights[device] = flags;
+      if (mapping.meets(address, hole - address)) mapping.rights[device] = flags;
   }
 
   Mode mode_;

@@ -63,6 +63,13 @@ TEST(Create, WantsWholeGranulesAndWellFormedProperties) {
   EXPECT_EQ(machine.store.live_allocations(), 0U);
   expect_ok(create(granule, device_memory));
   expect_ok(create(granule, changed(device_memory, [](auto& p) { p.allocFlags.compressionType = 1; })));
+  const CUmemAllocationProp host_memory = at(CU_MEM_LOCATION_TYPE_HOST_NUMA);
+  expect_answer(create(granule, changed(host_memory, [](auto& p) { p.allocFlags.compressionType = 1; })), invalid,
+                Rule::create_properties);
+  expect_ok(create(granule, host_memory));
+  int metadata = 0;
+  expect_answer(create(granule, changed(device_memory, [&](auto& p) { p.win32HandleMetaData = &metadata; })), invalid,
+                Rule::create_properties);
 }
 
 TEST(Create, WantsALocationThatExists) {
@@ -139,6 +146,20 @@ TEST(Properties, AreReportedAsGrantedAndImportedOnesShowNoHandleType) {
   EXPECT_EQ(seen.requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);
 }
 
+TEST(Properties, AreReportedWithoutWhatTheDriverDoesNotKnow) {
+  ModelMachine machine;
+  CUmemAllocationProp properties = at(CU_MEM_LOCATION_TYPE_HOST, 7, 48);
+  properties.allocFlags.gpuDirectRDMACapable = 2;
+  properties.allocFlags.usage = 3;
+  CUmemAllocationProp seen{};
+  expect_ok(machine.memory.properties(&seen, machine.create(properties)));
+  EXPECT_EQ(seen.location.type, CU_MEM_LOCATION_TYPE_HOST_NUMA);
+  EXPECT_EQ(seen.location.id, 0);
+  EXPECT_EQ(seen.requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);
+  EXPECT_EQ(seen.allocFlags.gpuDirectRDMACapable, 1);
+  EXPECT_EQ(seen.allocFlags.usage, 1);
+}
+
 TEST(Withholding, TakesFeaturesAwaySilently) {
   CUmemAllocationProp asked = device_memory;
   asked.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
@@ -157,8 +178,6 @@ TEST(Withholding, TakesFeaturesAwaySilently) {
   EXPECT_EQ(granted(configuration, asked), std::pair(0, 0));
   EXPECT_EQ(granted(profile("no-compression"), asked), std::pair(0, 1));
   EXPECT_EQ(granted(profile("no-rdma"), asked), std::pair(1, 0));
-  asked.location = the_host;
-  EXPECT_EQ(granted(model_configuration(Mode::strict), asked), std::pair(0, 1)) << "host memory is never compressed";
 }
 
 TEST(NoVmm, SaysSoToEveryFirstStep) {
@@ -225,6 +244,9 @@ TEST(Reserve, ChecksSizeAlignmentHintAndFlags) {
   expect_answer(reserve(granule, 3 * granule, 0, 0), invalid, Rule::reserve_alignment);
   expect_answer(reserve(granule, std::size_t{1} << 63, 0, 0), invalid, Rule::reserve_alignment);
   expect_answer(reserve(granule, 0, 4096, 0), invalid, Rule::reserve_hint);
+  expect_answer(reserve(granule, 4 * granule, 6 * granule, 0), invalid, Rule::reserve_hint);
+  expect_answer(reserve(granule, 0, CUdeviceptr{1} << 62, 0), CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space);
+  expect_answer(reserve(granule, std::size_t{1} << 46, 0, 0), CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space);
   expect_answer(reserve(65 * granule, 0, 0, 0), CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space);
   expect_answer(reserve(~std::size_t{0} - granule + 1, 0, 0, 0), CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space);
   EXPECT_EQ(machine.memory.live_reservations(), 0U);
@@ -314,19 +336,77 @@ TEST(Unmap, TakesWholeMappingsAndToleratesHoles) {
   expect_ok(machine.memory.map(address, 2 * granule, 0, handle, 0));
   expect_ok(machine.memory.map(address + 4 * granule, 2 * granule, 0, handle, 0));
   expect_answer(unmap(address, 0), invalid, Rule::unmap_in_reservation);
-  expect_answer(unmap(address, granule + 4096), invalid, Rule::unmap_in_reservation);
-  expect_answer(unmap(address + 4096, granule), invalid, Rule::unmap_in_reservation);
+  expect_answer(unmap(address, granule + 4096), invalid, Rule::unmap_whole_mappings);
+  expect_answer(unmap(address + 4096, granule), invalid, Rule::unmap_whole_mappings);
   expect_answer(unmap(address + 8 * granule, granule), invalid, Rule::unmap_in_reservation);
   expect_answer(unmap(address, granule), invalid, Rule::unmap_whole_mappings);
   expect_answer(unmap(address + granule, granule), invalid, Rule::unmap_whole_mappings);
   expect_answer(unmap(address, 5 * granule), invalid, Rule::unmap_whole_mappings);
-  expect_answer(unmap(address, ~std::size_t{0} - granule + 1), invalid, Rule::unmap_whole_mappings);
   EXPECT_EQ(machine.memory.live_mappings(), 2U);
   expect_ok(machine.memory.check_unmap(address, 8 * granule));
   EXPECT_EQ(machine.memory.live_mappings(), 2U) << "asking changes nothing";
   expect_ok(unmap(address, 8 * granule));
   EXPECT_EQ(machine.memory.live_mappings(), 0U);
   expect_ok(unmap(address, 2 * granule));
+}
+
+TEST(Unmap, OfRangesThatAreNotAlignedIsRefusedStrictlyAndWarnedOfFaithfully) {
+  for (const Mode mode : {Mode::strict, Mode::faithful}) {
+    ModelMachine machine(model_configuration(mode));
+    const CUdeviceptr address = machine.reserve(4 * granule);
+    const auto handle = machine.create(device_memory);
+    expect_ok(machine.memory.map(address + granule, granule, 0, handle, 0));
+    const Answer unaligned = machine.memory.unmap(address + 4096, 2 * granule);
+    if (mode == Mode::strict) {
+      expect_answer(unaligned, invalid, Rule::unmap_aligned);
+      EXPECT_EQ(machine.memory.live_mappings(), 1U);
+      expect_ok(machine.memory.unmap(address, 2 * granule));
+      EXPECT_EQ(machine.warnings, std::vector<Rule>{});
+    } else {
+      expect_ok(unaligned);
+      EXPECT_EQ(machine.warnings, std::vector<Rule>{Rule::unmap_aligned});
+    }
+    EXPECT_EQ(machine.memory.live_mappings(), 0U);
+  }
+}
+
+TEST(Unmap, OfSizesThatWrapAroundIsRefusedStrictlyAndDoesNothingFaithfully) {
+  for (const Mode mode : {Mode::strict, Mode::faithful}) {
+    ModelMachine machine(model_configuration(mode));
+    const CUdeviceptr address = machine.mapped(device_memory);
+    const Answer wrapped = machine.memory.unmap(address, ~std::size_t{0} - granule + 1);
+    EXPECT_EQ(machine.memory.live_mappings(), 1U);
+    if (mode == Mode::strict) {
+      expect_answer(wrapped, invalid, Rule::range_fits);
+    } else {
+      expect_ok(wrapped);
+      EXPECT_EQ(machine.warnings, std::vector<Rule>{Rule::range_fits});
+    }
+    expect_ok(machine.memory.unmap(address, granule));
+    EXPECT_EQ(machine.memory.live_mappings(), 0U);
+  }
+}
+
+TEST(SetAccess, AcrossAHoleIsRefusedStrictlyAndStopsThereFaithfully) {
+  const CUmemAccessDesc grant{device_0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  for (const Mode mode : {Mode::strict, Mode::faithful}) {
+    ModelMachine machine(model_configuration(mode));
+    const CUdeviceptr address = machine.reserve(4 * granule);
+    const auto handle = machine.create(device_memory);
+    for (const std::uint64_t place : {0, 1, 3})
+      expect_ok(machine.memory.map(address + place * granule, granule, 0, handle, 0));
+    const Answer across = machine.memory.set_access(address, 4 * granule, &grant, 1);
+    if (mode == Mode::strict) {
+      expect_answer(across, invalid, Rule::access_no_hole);
+      EXPECT_EQ(machine.access(address, device_0), 0U);
+      expect_ok(machine.memory.set_access(address, 2 * granule, &grant, 1));
+    } else {
+      expect_ok(across);
+      EXPECT_EQ(machine.warnings, std::vector<Rule>{Rule::access_no_hole});
+    }
+    EXPECT_EQ(machine.access(address + granule, device_0), 3U);
+    EXPECT_EQ(machine.access(address + 3 * granule, device_0), 0U);
+  }
 }
 
 TEST(SetAccess, WantsWholeMappingsAtBothEnds) {
@@ -349,7 +429,8 @@ TEST(SetAccess, WantsWholeMappingsAtBothEnds) {
   // Ranges that wrap around would end before they begin, in another mapping.
   expect_answer(set(address + 4 * granule, ~std::size_t{0} - 2 * granule + 1), invalid, Rule::access_whole_mappings);
   EXPECT_EQ(machine.access(address, device_0), 0U);
-  expect_ok(set(address, 6 * granule));
+  expect_ok(set(address, 2 * granule));
+  expect_ok(set(address + 4 * granule, 2 * granule));
   EXPECT_EQ(machine.access(address, device_0), 3U);
   EXPECT_EQ(machine.access(address + 5 * granule, device_0), 3U);
   EXPECT_EQ(machine.access(address, device_1), 0U);
@@ -489,7 +570,7 @@ TEST(HostViews, ThatCannotBeMadeLeaveEverythingAsItWas) {
       EXPECT_EQ(rights, index == 0 ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_NONE);
     }
     expect_ok(machine.memory.set_access(address, 3 * granule, writing, 2));
-    EXPECT_EQ(machine.access(address + 2 * granule, the_host), 3U);
+    EXPECT_EQ(machine.access(address + 2 * granule, {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}), 3U);
   }
 }
 
@@ -508,6 +589,19 @@ TEST(GetAccess, WantsAMappedAddressAndALocationThatExists) {
   expect_answer(get(device_0, address + granule), invalid, Rule::access_query);
   EXPECT_EQ(flags, 0U);
   expect_ok(get(device_0, address + granule - 1));
+}
+
+TEST(GetAccess, OfTheHostIsNoMoreThanAnyDeviceHas) {
+  constexpr CUmemLocation node{CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+  ModelMachine machine;
+  const CUdeviceptr address = machine.mapped(at(CU_MEM_LOCATION_TYPE_HOST_NUMA));
+  const CUmemAccessDesc host{node, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const CUmemAccessDesc reader{device_0, CU_MEM_ACCESS_FLAGS_PROT_READ};
+  expect_ok(machine.memory.set_access(address, granule, &host, 1));
+  EXPECT_EQ(machine.access(address, the_host), 3U);
+  expect_ok(machine.memory.set_access(address, granule, &reader, 1));
+  EXPECT_EQ(machine.access(address, the_host), 1U);
+  EXPECT_EQ(machine.access(address, node), 3U);
 }
 
 TEST(CheckExport, WantsALiveHandleThatMayBeExportedSo) {

@@ -1,2 +1,51 @@
-#include <cuvmm/error.hpp>
-int main() { return cuvmm::to_string(cuvmm::ErrorKind::timed_out).empty() ? 1 : 0; }
+// Sends bytes through emulated device memory, and breaks a rule: enough to need everything that is installed.
+#include <cuvmm/cuvmm.hpp>
+#include <iostream>
+#include <numeric>
+#include <vector>
+
+namespace {
+
+bool bytes_come_back(const cuvmm::Driver& driver) {
+  const auto device = driver.device(cuvmm::DeviceOrdinal{0});
+  const cuvmm::CurrentContext context(device);
+  const cuvmm::MemoryProperties properties{.location = device.location()};
+  const auto memory = cuvmm::PhysicalMemory::create(driver, properties, device.granularity());
+  const auto addresses = cuvmm::AddressReservation::create(driver, memory.size());
+  const auto mapping = cuvmm::Mapping::create(addresses, 0, memory);
+  cuvmm::grant(mapping, device.location(), cuvmm::AccessRights::read_write);
+
+  std::vector<int> sent(1000);
+  std::iota(sent.begin(), sent.end(), 1);
+  std::vector<int> received(sent.size());
+  cuvmm::copy_to_device(mapping, 0, sent);
+  cuvmm::copy_from_device(received, mapping, 0);
+  return received == sent;
+}
+
+bool broken_rule_is_named(const cuvmm::Driver& driver) {
+  try {
+    static_cast<void>(driver.device(cuvmm::DeviceOrdinal{99}));
+  } catch (const cuvmm::InvalidUse& error) {
+    return !error.rule().empty() && !error.way_out().empty();
+  }
+  return false;
+}
+
+}  // namespace
+
+int main() {
+  const auto driver = cuvmm::Driver::open();
+  if (!driver.is_emulated()) {
+    std::cerr << "not the emulated driver, which CUVMM_DRIVER=emulated has to choose\n";
+    return 1;
+  }
+  if (!bytes_come_back(driver)) {
+    std::cerr << "the bytes came back changed\n";
+    return 1;
+  }
+  if (!broken_rule_is_named(driver)) {
+    std::cerr << "device 99 was not refused, or not with a rule and a way out\n";
+    return 1;
+  }
+}

@@ -1,6 +1,5 @@
 #include "tour/access_probe.hpp"
 
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -11,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "driver/call.hpp"
+#include "cuvmm/access_grant.hpp"
 #include "tour/child_process.hpp"
 #include "tour/choose_driver.hpp"
 #include "tour/gpu.hpp"
@@ -19,42 +18,35 @@
 namespace cuvmm::tour {
 namespace {
 
-using driver::call;
-using driver::EntryPoint;
-using namespace abi;
-
 constexpr auto command_name = "access-probe";
 
-abi::CUresult touch(driver::Interface& driver, Gpu& owner, Gpu& toucher, const AccessProbe& probe) {
-  CUmemAllocationProp properties{};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, owner.device()};
-  std::size_t size = 0;
-  call<EntryPoint::cuMemGetAllocationGranularity>(driver, &size, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  CUmemGenericAllocationHandle memory = 0;
-  call<EntryPoint::cuMemCreate>(driver, &memory, size, &properties, 0ULL);
-  CUdeviceptr range = 0;
-  call<EntryPoint::cuMemAddressReserve>(driver, &range, size, std::size_t{0}, CUdeviceptr{0}, 0ULL);
-  call<EntryPoint::cuMemMap>(driver, range, size, std::size_t{0}, memory, 0ULL);
-  for (const int flags : probe.grants) {
-    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, toucher.device()},
-                                 static_cast<CUmemAccess_flags>(flags)};
-    call<EntryPoint::cuMemSetAccess>(driver, range, size, &access, std::size_t{1});
-  }
-  return probe.touch == Touch::store ? toucher.try_fill(range, size, 0) : toucher.try_checksum(range, size, 0).result;
+// Writes the answer and ends the process, leaving everything as it is: after a fault the context is broken, and nothing
+// could be given back in order.
+[[noreturn]] void answer(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+  ::_exit(EXIT_SUCCESS);
 }
 
-std::string answer_to(const AccessProbe& probe) {
-  const std::shared_ptr<driver::Interface> driver = open_driver(probe.driver, probe.devices).driver;
-  Gpu owner(driver, 0);
-  Gpu toucher(driver, probe.toucher);
-  return fmt::format("{}\n", static_cast<int>(touch(*driver, owner, toucher, probe)));
+void try_probe(const AccessProbe& probe) {
+  const Driver driver = open_driver(probe.driver, probe.devices).driver;
+  Gpu toucher(driver, DeviceOrdinal(probe.toucher));
+  const MemoryProperties properties{driver.device(DeviceOrdinal(0)).location()};
+  const std::size_t size = PhysicalMemory::granularity(driver, properties);
+  const auto memory = PhysicalMemory::create(driver, properties, size);
+  const auto range = AddressReservation::create(driver, size);
+  const auto mapping = Mapping::create(range, 0, memory);
+  for (const int rights : probe.grants) grant(mapping, toucher.location(), static_cast<AccessRights>(rights));
+  const abi::CUdeviceptr address = mapping.address().value;
+  const abi::CUresult touched =
+      probe.touch == Touch::store ? toucher.try_fill(address, size, 0) : toucher.try_checksum(address, size, 0).result;
+  answer(std::to_string(static_cast<int>(touched)));
 }
 
 }  // namespace
 
 bool is_fault(abi::CUresult result) noexcept {
-  return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_FAILED;
+  return result == abi::CUDA_ERROR_ILLEGAL_ADDRESS || result == abi::CUDA_ERROR_LAUNCH_FAILED;
 }
 
 abi::CUresult run_in_child(const AccessProbe& probe) {
@@ -71,11 +63,11 @@ abi::CUresult run_in_child(const AccessProbe& probe) {
     arguments.emplace_back("--grant");
     arguments.push_back(std::to_string(flags));
   }
-  const std::string answer = output_of_self(arguments, std::chrono::minutes(1));
+  const std::string answered = output_of_self(arguments, std::chrono::minutes(1));
   try {
-    return static_cast<abi::CUresult>(std::stoi(answer));
+    return static_cast<abi::CUresult>(std::stoi(answered));
   } catch (const std::logic_error&) {
-    throw std::runtime_error("a child process could not try the access: " + answer);
+    throw std::runtime_error("a child process could not try the access: " + answered);
   }
 }
 
@@ -91,16 +83,12 @@ void add_probe_command(CLI::App& application, AccessProbe& probe) {
 }
 
 void run_probe(const AccessProbe& probe) {
-  std::string answer;
   try {
-    answer = answer_to(probe);
+    try_probe(probe);
   } catch (const std::exception& error) {
-    answer = error.what();
+    answer(error.what());
   }
-  std::fwrite(answer.data(), 1, answer.size(), stdout);
-  std::fflush(stdout);
-  // The context may be broken, so that nothing could be given back in order: the process's end does that.
-  ::_exit(EXIT_SUCCESS);
+  std::abort();  // try_probe answers or throws
 }
 
 }  // namespace cuvmm::tour

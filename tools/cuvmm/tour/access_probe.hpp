@@ -1,7 +1,7 @@
 // A kernel that may die, in a process of its own.
 //
-// A kernel that touches memory it has no right to takes its context with it, and every later call on that context fails.
-// So the tour runs such kernels in a child process, which this program starts as itself with a hidden command.
+// A kernel that touches memory it has no right to takes its context with it, and every later call on that context
+// fails. So the tour runs such kernels in a child process, which this program starts as itself with a hidden command.
 #pragma once
 
 #include <vector>
@@ -22,7 +22,7 @@ struct AccessProbe {
   DriverChoice driver = DriverChoice::automatic;
   int devices = 1;
   int toucher = 0;
-  std::vector<int> grants;  // CUmemAccess_flags; none for a fresh mapping
+  std::vector<int> grants;  // of cuvmm::AccessRights; none for a fresh mapping
   Touch touch = Touch::load;
 };
 

@@ -1,23 +1,22 @@
 // Which driver the command works with.
 #pragma once
 
-#include <memory>
 #include <string>
 
-#include "driver/interface.hpp"
+#include "cuvmm/driver.hpp"
 #include "tour/options.hpp"
 
 namespace cuvmm::tour {
 
 struct OpenedDriver {
-  std::shared_ptr<driver::Interface> driver;
+  Driver driver;
   std::string remark;  // why it is not the driver that the user may expect; empty if it is
 };
 
 // Opens and initialises the driver of that choice, with at least `devices` devices. The emulated driver is configured
 // by the environment (docs/emulator.md) and gets that many devices. The environment variable CUVMM_LIE wraps the
-// driver into one that lies (docs/tour.md). Throws cuvmm::Error if there is no such driver, InputError if it has too few
-// devices.
+// driver into one that lies (docs/tour.md). Throws cuvmm::Error if there is no such driver, InputError if it has too
+// few devices.
 [[nodiscard]] OpenedDriver open_driver(DriverChoice choice, int devices);
 
 }  // namespace cuvmm::tour

@@ -1,6 +1,8 @@
 #include "tour/gpu.hpp"
 
-#include <utility>
+#include <fmt/core.h>
+
+#include <cstring>
 
 #include "driver/call.hpp"
 #include "gpu/checksum.hpp"
@@ -12,44 +14,45 @@ namespace cuvmm::tour {
 using driver::call;
 using driver::EntryPoint;
 
-Gpu::Gpu(std::shared_ptr<driver::Interface> driver, int ordinal) : driver_(std::move(driver)), ordinal_(ordinal) {
-  call<EntryPoint::cuDeviceGet>(*driver_, &device_, ordinal);
-  call<EntryPoint::cuDevicePrimaryCtxRetain>(*driver_, &context_, device_);
+ReachableHostMemory::ReachableHostMemory(const Driver& driver, std::size_t bytes) : driver_(driver), size_(bytes) {
+  driver::Interface& interface = driver_.interface();
+  call<EntryPoint::cuMemHostAlloc>(interface, &pointer_, bytes,
+                                   abi::CU_MEMHOSTALLOC_PORTABLE | abi::CU_MEMHOSTALLOC_DEVICEMAP);
+  if (interface.cuMemHostGetDevicePointer(&address_, pointer_, 0) != abi::CUDA_SUCCESS) {
+    interface.cuMemFreeHost(pointer_);
+    throw Unavailable("its result cannot be seen: kernels cannot reach memory of the host here");
+  }
+}
+
+ReachableHostMemory::~ReachableHostMemory() {
+  driver_.interface().cuMemFreeHost(pointer_);
+}
+
+Gpu::Gpu(const Driver& driver, DeviceOrdinal ordinal)
+    : device_(driver.device(ordinal)), interface_(driver.interface()) {
+  call<EntryPoint::cuDevicePrimaryCtxRetain>(interface_, &context_, device_.handle());
 }
 
 Gpu::~Gpu() {
   // A tour that broke the context ends all the same; nothing of it outlives the process.
-  if (driver_->cuCtxSetCurrent(context_) == abi::CUDA_SUCCESS) {
-    if (sum_ != 0) driver_->cuMemFree(sum_);
-    if (module_ != nullptr) driver_->cuModuleUnload(module_);
-    driver_->cuCtxSetCurrent(nullptr);
+  if (interface_.cuCtxSetCurrent(context_) == abi::CUDA_SUCCESS) {
+    host_sum_.reset();
+    if (sum_ != 0) interface_.cuMemFree(sum_);
+    if (module_ != nullptr) interface_.cuModuleUnload(module_);
+    interface_.cuCtxSetCurrent(nullptr);
   }
-  driver_->cuDevicePrimaryCtxRelease(device_);
-}
-
-DeviceReport Gpu::describe() const {
-  char text[256] = {};
-  call<EntryPoint::cuDeviceGetName>(*driver_, text, static_cast<int>(sizeof(text)), device_);
-  std::size_t memory = 0;
-  call<EntryPoint::cuDeviceTotalMem>(*driver_, &memory, device_);
-  return {ordinal_, text, memory};
-}
-
-int Gpu::attribute(abi::CUdevice_attribute attribute) const {
-  int value = 0;
-  call<EntryPoint::cuDeviceGetAttribute>(*driver_, &value, attribute, device_);
-  return value;
+  interface_.cuDevicePrimaryCtxRelease(device_.handle());
 }
 
 void Gpu::make_current() const {
-  call<EntryPoint::cuCtxSetCurrent>(*driver_, context_);
+  call<EntryPoint::cuCtxSetCurrent>(interface_, context_);
 }
 
 std::uint64_t Gpu::free_memory() const {
   make_current();
   std::size_t free = 0;
   std::size_t total = 0;
-  call<EntryPoint::cuMemGetInfo>(*driver_, &free, &total);
+  call<EntryPoint::cuMemGetInfo>(interface_, &free, &total);
   return free;
 }
 
@@ -57,27 +60,36 @@ abi::CUresult Gpu::try_fill(abi::CUdeviceptr destination, std::uint64_t bytes, s
   return launch(gpu::FillParameters{destination, bytes, pattern}, gpu::checksum_words(bytes));
 }
 
+void Gpu::copy(abi::CUdeviceptr destination, abi::CUdeviceptr source, std::uint64_t bytes) {
+  require_success(launch(gpu::CopyParameters{destination, source, bytes}, gpu::checksum_words(bytes)));
+}
+
 Gpu::Sum Gpu::try_checksum(abi::CUdeviceptr source, std::uint64_t bytes, std::uint64_t first_word) {
   make_current();
-  call<EntryPoint::cuMemsetD8>(*driver_, sum(), static_cast<unsigned char>(0), sizeof(std::uint64_t));
-  Sum answer{launch(gpu::ChecksumParameters{source, bytes, first_word, sum()}, gpu::checksum_words(bytes)), 0};
+  prepare_sum();
+  call<EntryPoint::cuMemsetD8>(interface_, sum_, static_cast<unsigned char>(0), sizeof(std::uint64_t));
+  Sum answer{launch(gpu::ChecksumParameters{source, bytes, first_word, sum_}, gpu::checksum_words(bytes)), 0};
   if (answer.result == abi::CUDA_SUCCESS) {
-    call<EntryPoint::cuMemcpyDtoH>(*driver_, &answer.value, sum(), sizeof(answer.value));
+    copy(host_sum_->address(), sum_, sizeof(answer.value));
+    std::memcpy(&answer.value, host_sum_->bytes().data(), sizeof(answer.value));
   }
   return answer;
 }
 
 std::uint64_t Gpu::checksum(abi::CUdeviceptr source, std::uint64_t bytes, std::uint64_t first_word) {
   const Sum answer = try_checksum(source, bytes, first_word);
-  if (answer.result != abi::CUDA_SUCCESS) {
-    raise(driver::describe_failure(*driver_, EntryPoint::cuCtxSynchronize, answer.result, "", {}));
-  }
+  require_success(answer.result);
   return answer.value;
 }
 
 void Gpu::require_kernels() const {
-  if (driver_->emulated() || gpu::kernel_image_runs_on_gpus()) return;
+  if (interface_.emulated() || gpu::kernel_image_runs_on_gpus()) return;
   throw Unavailable("it needs kernels, and this cuvmm was built without nvcc: build it where a CUDA toolkit is");
+}
+
+void Gpu::require_virtual_memory() const {
+  if (device_.supports_virtual_memory_management()) return;
+  throw Unavailable(fmt::format("device {} has no virtual memory management", ordinal()));
 }
 
 template <typename Parameters>
@@ -85,24 +97,29 @@ abi::CUresult Gpu::launch(Parameters parameters, std::uint64_t elements) {
   make_current();
   const gpu::LaunchShape shape = gpu::launch_shape(elements);
   const abi::CUfunction kernel = function(Parameters::kernel);
-  const abi::CUresult launched = driver_->cuLaunchKernel(kernel, shape.blocks, 1, 1, shape.threads_per_block, 1, 1, 0,
-                                                         nullptr, arguments(parameters).data(), nullptr);
-  return launched == abi::CUDA_SUCCESS ? driver_->cuCtxSynchronize() : launched;
+  const abi::CUresult launched = interface_.cuLaunchKernel(kernel, shape.blocks, 1, 1, shape.threads_per_block, 1, 1, 0,
+                                                           nullptr, arguments(parameters).data(), nullptr);
+  return launched == abi::CUDA_SUCCESS ? interface_.cuCtxSynchronize() : launched;
 }
 
 abi::CUfunction Gpu::function(std::string_view kernel) {
   if (module_ == nullptr) {
     require_kernels();
-    call<EntryPoint::cuModuleLoadData>(*driver_, &module_, static_cast<const void*>(gpu::kernel_image().data()));
+    call<EntryPoint::cuModuleLoadData>(interface_, &module_, static_cast<const void*>(gpu::kernel_image().data()));
   }
   abi::CUfunction found = nullptr;
-  call<EntryPoint::cuModuleGetFunction>(*driver_, &found, module_, kernel.data());
+  call<EntryPoint::cuModuleGetFunction>(interface_, &found, module_, kernel.data());
   return found;
 }
 
-abi::CUdeviceptr Gpu::sum() {
-  if (sum_ == 0) call<EntryPoint::cuMemAlloc>(*driver_, &sum_, sizeof(std::uint64_t));
-  return sum_;
+void Gpu::prepare_sum() {
+  if (!host_sum_) host_sum_.emplace(device_.driver(), sizeof(std::uint64_t));
+  if (sum_ == 0) call<EntryPoint::cuMemAlloc>(interface_, &sum_, sizeof(std::uint64_t));
+}
+
+void Gpu::require_success(abi::CUresult result) const {
+  if (result == abi::CUDA_SUCCESS) return;
+  raise(driver::describe_failure(interface_, EntryPoint::cuCtxSynchronize, result, "", {}));
 }
 
 }  // namespace cuvmm::tour

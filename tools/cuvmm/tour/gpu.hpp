@@ -1,32 +1,54 @@
 // A device that takes part in the tour: its primary context and the kernels in it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
+#include <span>
 #include <string_view>
 
+#include "cuvmm/device.hpp"
+#include "cuvmm/driver.hpp"
 #include "driver/interface.hpp"
 #include "tour/report.hpp"
 
 namespace cuvmm::tour {
 
+// Memory of the host that kernels of every device can reach. What a kernel leaves here the host reads as it is, so that
+// looking at a result takes no copy by the driver. Freed at the end. Thread-safety: as bytes.
+class ReachableHostMemory {
+ public:
+  // Needs a current context. Throws cuvmm::Error.
+  ReachableHostMemory(const Driver& driver, std::size_t bytes);
+  ReachableHostMemory(const ReachableHostMemory&) = delete;
+  ReachableHostMemory& operator=(const ReachableHostMemory&) = delete;
+  ~ReachableHostMemory();
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {static_cast<std::byte*>(pointer_), size_}; }
+
+  // Its address for kernels.
+  [[nodiscard]] abi::CUdeviceptr address() const noexcept { return address_; }
+
+ private:
+  Driver driver_;
+  std::size_t size_;
+  void* pointer_ = nullptr;
+  abi::CUdeviceptr address_ = 0;
+};
+
 // Keeps the device's primary context for as long as it lives. All kernels run in the default stream, and each function
 // returns when its work is done. Throws cuvmm::Error where a driver call fails. Thread-safety: for one thread.
 class Gpu {
  public:
-  Gpu(std::shared_ptr<driver::Interface> driver, int ordinal);
+  Gpu(const Driver& driver, DeviceOrdinal ordinal);
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
   ~Gpu();
 
-  [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
-  [[nodiscard]] abi::CUdevice device() const noexcept { return device_; }
-  [[nodiscard]] DeviceReport describe() const;
-
-  // A device attribute: 0 or 1 for most.
-  [[nodiscard]] int attribute(abi::CUdevice_attribute attribute) const;
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
+  [[nodiscard]] Location location() const noexcept { return device_.location(); }
+  [[nodiscard]] int ordinal() const noexcept { return device_.ordinal().value; }
 
   // Makes the device's context the thread's current one.
   void make_current() const;
@@ -37,8 +59,11 @@ class Gpu {
   // Starts cuvmm_fill over the range; what the launch and the wait for its end answered.
   [[nodiscard]] abi::CUresult try_fill(abi::CUdeviceptr destination, std::uint64_t bytes, std::uint64_t pattern);
 
-  // The checksum that cuvmm_checksum takes of the range, its first word counted as word `first_word`. The sum itself
-  // lies in plain memory. `result` tells what the launch and the wait answered; the sum is 0 if that is no success.
+  // Copies by cuvmm_copy. Throws cuvmm::Error if the kernel did not end well.
+  void copy(abi::CUdeviceptr destination, abi::CUdeviceptr source, std::uint64_t bytes);
+
+  // The checksum that cuvmm_checksum takes of the range, its first word counted as word `first_word`; no copy by the
+  // driver takes part. `result` tells what the launch and the wait answered; the sum is 0 if that is no success.
   struct Sum {
     abi::CUresult result;
     std::uint64_t value;
@@ -51,18 +76,22 @@ class Gpu {
   // Throws Unavailable if kernels of this build cannot run on this driver.
   void require_kernels() const;
 
+  // Throws Unavailable if the device has no virtual memory management.
+  void require_virtual_memory() const;
+
  private:
   template <typename Parameters>
   abi::CUresult launch(Parameters parameters, std::uint64_t elements);
   abi::CUfunction function(std::string_view kernel);
-  abi::CUdeviceptr sum();
+  void prepare_sum();
+  void require_success(abi::CUresult result) const;
 
-  std::shared_ptr<driver::Interface> driver_;
-  int ordinal_;
-  abi::CUdevice device_ = 0;
+  Device device_;
+  driver::Interface& interface_;
   abi::CUcontext context_ = nullptr;
   abi::CUmodule module_ = nullptr;  // loaded when a kernel is first needed
   abi::CUdeviceptr sum_ = 0;        // eight bytes of plain device memory, likewise
+  std::optional<ReachableHostMemory> host_sum_;
 };
 
 }  // namespace cuvmm::tour

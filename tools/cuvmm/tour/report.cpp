@@ -19,15 +19,15 @@ using Row = std::array<std::string, 6>;
 
 Row row_of(const StopReport& stop) {
   return {stop.id,
-          std::string(name(stop.status)),
+          stop.name,
           with_separators(stop.bytes),
           with_separators(total_calls(stop)),
           readable_seconds(stop.seconds),
-          fmt::format("{}: {}", stop.name, stop.shown)};
+          std::string(name(stop.status))};
 }
 
 std::string line_of(const Row& row, const std::array<std::size_t, 6>& widths) {
-  // Words to the left, numbers to the right, the last column as long as it is.
+  // Words to the left, numbers to the right.
   return fmt::format("{:<{}}  {:<{}}  {:>{}}  {:>{}}  {:>{}}  {}\n", row[0], widths[0], row[1], widths[1], row[2],
                      widths[2], row[3], widths[3], row[4], widths[4], row[5]);
 }
@@ -62,7 +62,7 @@ bool any_failed(const Report& report) noexcept {
 }
 
 std::string as_table(const Report& report) {
-  std::vector<Row> rows{{"Section", "Result", "Bytes", "Calls", "Time", "What was shown"}};
+  std::vector<Row> rows{{"Section", "Shown", "Bytes", "Calls", "Time", "Result"}};
   for (const StopReport& stop : report.stops) rows.push_back(row_of(stop));
   std::array<std::size_t, 6> widths{};
   for (const Row& row : rows) {
@@ -75,7 +75,8 @@ std::string as_table(const Report& report) {
   for (std::size_t index = 0; index < report.stops.size(); ++index) {
     const StopReport& stop = report.stops[index];
     text += line_of(rows[index + 1], widths);
-    if (!stop.reason.empty()) text += fmt::format("{:{}}  {}\n", "", widths[0], stop.reason);
+    text += fmt::format("{:{}}  {}\n", "", widths[0], stop.shown);
+    if (!stop.reason.empty()) text += fmt::format("{:{}}  {}: {}\n", "", widths[0], name(stop.status), stop.reason);
     ++counts[static_cast<std::size_t>(stop.status)];
   }
   return text + fmt::format("\n{} passed, {} failed, {} unavailable.\n", counts[0], counts[1], counts[2]);

@@ -34,6 +34,11 @@ std::uint64_t window_bytes(std::uint64_t input_bytes, std::uint64_t granularity,
   return std::max(whole, 2 * granularity);
 }
 
+void require_checksum(Visit& visit, std::uint64_t seen, const std::string& what) {
+  visit.checks.require(seen == visit.checksum, fmt::format("{}, with the checksum {:016x}", what, visit.checksum),
+                       fmt::format("it is {:016x}", seen));
+}
+
 void require_refused(Checks& checks, abi::CUresult result, const std::string& violation) {
   checks.require(result != abi::CUDA_SUCCESS,
                  result == abi::CUDA_SUCCESS

@@ -6,8 +6,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "cuvmm/driver.hpp"
+#include "cuvmm/error.hpp"
 #include "driver/interface.hpp"
 #include "tour/checks.hpp"
 #include "tour/gpu.hpp"
@@ -19,21 +22,21 @@ namespace cuvmm::tour {
 
 // What a stop works with.
 struct Visit {
-  std::shared_ptr<driver::Interface> driver;  // counts the calls
+  Driver driver;                               // counts the calls
   std::span<const std::unique_ptr<Gpu>> gpus;  // those that take part, at least one
   const InputFile& input;
   std::uint64_t checksum;  // of the input, taken by the host from the file
   DriverChoice choice;     // cuda or emulated: what child processes are to use
   Progress& progress;
   Checks& checks;
-  std::string shown;         // a stop may say more exactly what it showed
-  std::uint64_t bytes = 0;   // of the input, that went through the feature
+  std::string shown;        // a stop may say more exactly what it showed
+  std::uint64_t bytes = 0;  // of the input, that went through the feature
 };
 
 struct Stop {
-  std::string id;     // the guide's section
-  std::string name;   // its subject
-  std::string shown;  // what the stop shows, in one line
+  std::string id;         // the guide's section
+  std::string name;       // its subject
+  std::string shown;      // what the stop shows, in one line
   void (*visit)(Visit&);  // throws CheckFailed, Unavailable, InputError or cuvmm::Error
 };
 
@@ -45,16 +48,19 @@ struct Stop {
 [[nodiscard]] Stop life_cycle_stop();
 [[nodiscard]] Stop access_stop();
 
-// Calls `move` with each piece of the input in turn: its offset, a multiple of 8, and its bytes, which it may overwrite.
-// No piece is larger than `most_bytes`. Reports the progress.
+// Calls `move` with each piece of the input in turn: its offset, a multiple of 8, and its bytes, which it may
+// overwrite. No piece is larger than `most_bytes`. Reports the progress.
 void for_each_piece(Visit& visit, std::uint64_t most_bytes,
                     const std::function<void(std::uint64_t offset, std::span<std::byte> piece)>& move);
 
-// How many bytes of device memory a stop may hold at once: enough for the whole input if it is small, bounded for a large
-// one, so that inputs larger than the device's memory move through in pieces. A multiple of `granularity`, and at least
-// twice that.
+// How many bytes of device memory a stop may hold at once: enough for the whole input if it is small, bounded for a
+// large one, so that inputs larger than the device's memory move through in pieces. A multiple of `granularity`, and at
+// least twice that.
 [[nodiscard]] std::uint64_t window_bytes(std::uint64_t input_bytes, std::uint64_t granularity,
                                          std::uint64_t free_bytes);
+
+// Makes sure that the checksum taken through the feature is the input's. `what` is how it was seen.
+void require_checksum(Visit& visit, std::uint64_t seen, const std::string& what);
 
 // Makes sure that a call that breaks a rule was refused; the check's statement names the code it was refused with.
 // `violation` is what was tried: "mapping a part of an allocation".
@@ -62,5 +68,23 @@ void require_refused(Checks& checks, abi::CUresult result, const std::string& vi
 
 // Makes sure that a call succeeded that differs from a refused one in one thing only.
 void require_accepted(Checks& checks, abi::CUresult result, const std::string& tried);
+
+// The same for a function of the library: returns what `attempt` returns.
+template <typename Attempt>
+auto require_accepted(Checks& checks, const std::string& tried, Attempt attempt) {
+  try {
+    if constexpr (std::is_void_v<decltype(attempt())>) {
+      attempt();
+      checks.require(true, tried + " is accepted");
+    } else {
+      auto made = attempt();
+      checks.require(true, tried + " is accepted");
+      return made;
+    }
+  } catch (const Error& error) {
+    checks.require(false, tried + " is accepted", error.what());
+    throw;
+  }
+}
 
 }  // namespace cuvmm::tour

@@ -51,12 +51,14 @@ class Tour {
       : options_(options), input_(input), stops_(choose_stops(options.stops)) {
     OpenedDriver opened = open_driver(options.driver, options.devices);
     remark_ = std::move(opened.remark);
-    driver_ = std::make_shared<driver::CountingDriver>(std::move(opened.driver));
+    counter_ = std::make_shared<driver::CountingDriver>(opened.driver.shared_interface());
+    const Driver driver = Driver::wrap(counter_);
     for (int ordinal = 0; ordinal < options.devices; ++ordinal) {
-      gpus_.push_back(std::make_unique<Gpu>(driver_, ordinal));
-      report_.devices.push_back(gpus_.back()->describe());
+      gpus_.push_back(std::make_unique<Gpu>(driver, DeviceOrdinal(ordinal)));
+      const Device& device = gpus_.back()->device();
+      report_.devices.push_back({ordinal, device.name(), device.total_memory()});
     }
-    report_.driver = driver_->description();
+    report_.driver = driver.description();
   }
 
   // What people read before the table: the driver, why it was chosen, the devices and the input.
@@ -90,37 +92,27 @@ class Tour {
     report.id = stop.id;
     report.name = stop.name;
     Checks checks;
-    Visit visit{driver_, gpus_, input_, checksum, choice(), progress, checks, stop.shown, 0};
-    const auto calls_before = driver_->counts();
+    Visit visit{Driver::wrap(counter_), gpus_, input_, checksum, choice(), progress, checks, stop.shown, 0};
+    const driver::CallCounts before = counter_->snapshot();
     const auto start = std::chrono::steady_clock::now();
     judge(stop, visit, report);
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    report.calls = calls_since(calls_before);
+    for (const auto& [entry_point, count] : (counter_->snapshot() - before).called()) {
+      report.calls.emplace(driver::name(entry_point), count);
+    }
     report.shown = visit.shown;
     report.bytes = visit.bytes;
     report.checks = checks.made();
     return report;
   }
 
-  DriverChoice choice() const {
-    return driver_->emulated() ? DriverChoice::emulated : DriverChoice::cuda;
-  }
-
-  std::map<std::string, std::uint64_t> calls_since(const driver::CallCounts& before) const {
-    std::map<std::string, std::uint64_t> calls;
-    const driver::CallCounts now = driver_->counts();
-    for (const driver::EntryPointInfo& entry : driver::entry_points) {
-      const auto index = static_cast<std::size_t>(entry.entry_point);
-      if (now[index] != before[index]) calls.emplace(entry.name, now[index] - before[index]);
-    }
-    return calls;
-  }
+  DriverChoice choice() const { return counter_->emulated() ? DriverChoice::emulated : DriverChoice::cuda; }
 
   const Options& options_;
   const InputFile& input_;
   std::vector<Stop> stops_;
   std::string remark_;
-  std::shared_ptr<driver::CountingDriver> driver_;
+  std::shared_ptr<driver::CountingDriver> counter_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
   Report report_;
 };

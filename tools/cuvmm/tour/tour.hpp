@@ -12,8 +12,8 @@
 
 namespace cuvmm::tour {
 
-// The stops of those ids, in the tour's order; all of them if there are no ids. Throws InputError, which names the stops
-// that there are, for an id that is none.
+// The stops of those ids, in the tour's order; all of them if there are no ids. Throws InputError, which names the
+// stops that there are, for an id that is none.
 [[nodiscard]] std::vector<Stop> choose_stops(const std::vector<std::string>& ids);
 
 // One line for each stop: its id, its name and what it shows.

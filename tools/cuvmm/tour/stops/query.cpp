@@ -1,10 +1,13 @@
-// 4.16.1.2: ask the device for each feature singly, and prove each answer by use.
+// 4.16.1.2: ask the device for each feature singly, and try what a trial can decide.
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <array>
+#include <map>
 #include <string_view>
 
+#include "cuvmm/copy.hpp"
+#include "cuvmm/physical_memory.hpp"
 #include "driver/call.hpp"
 #include "driver/result_names.hpp"
 #include "tour/content_checksum.hpp"
@@ -22,184 +25,180 @@ struct Feature {
   std::string_view name;
 };
 
-constexpr std::array features{
-    Feature{CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management"},
-    Feature{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, "descriptors"},
-    Feature{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, "fabric handles"},
-    Feature{CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED, "compression"},
-    Feature{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, "GPUDirect RDMA"},
-    Feature{CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, "multicast"},
-    Feature{CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "host memory by NUMA node"},
-};
+constexpr Feature virtual_memory{CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management"};
+constexpr Feature descriptors{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, "descriptors"};
+constexpr Feature fabric_handles{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, "fabric handles"};
+constexpr Feature compression{CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED, "compression"};
+constexpr Feature rdma{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, "GPUDirect RDMA"};
+constexpr Feature multicast{CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, "multicast"};
+constexpr Feature numa_memory{CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "host NUMA memory"};
+constexpr std::array features{virtual_memory, descriptors, fabric_handles, compression, rdma, multicast, numa_memory};
 
-CUmemAllocationProp device_memory(const Gpu& gpu) {
-  CUmemAllocationProp properties{};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu.device()};
-  return properties;
-}
+// The answers and trials of one device.
+class DeviceQuery {
+ public:
+  DeviceQuery(Visit& visit, const Gpu& gpu)
+      : visit_(visit),
+        gpu_(gpu),
+        interface_(visit.driver.interface()),
+        name_(fmt::format("device {}", gpu.ordinal())) {}
 
-std::size_t granularity(driver::Interface& driver, const CUmemAllocationProp& properties,
-                        CUmemAllocationGranularity_flags option) {
-  std::size_t bytes = 0;
-  call<EntryPoint::cuMemGetAllocationGranularity>(driver, &bytes, &properties, option);
-  return bytes;
-}
-
-// Creates one granule with those properties, lets `use` look at it, and gives it back. What cuMemCreate answered.
-template <typename Use>
-CUresult try_create(driver::Interface& driver, const CUmemAllocationProp& properties, std::size_t size, Use use) {
-  CUmemGenericAllocationHandle memory = 0;
-  const CUresult created = driver.cuMemCreate(&memory, size, &properties, 0);
-  if (created != CUDA_SUCCESS) return created;
-  use(memory);
-  call<EntryPoint::cuMemRelease>(driver, memory);
-  return created;
-}
-
-CUresult try_create(driver::Interface& driver, const CUmemAllocationProp& properties, std::size_t size) {
-  return try_create(driver, properties, size, [](CUmemGenericAllocationHandle) {});
-}
-
-// The trial of one feature: it works if and only if the device says that it does.
-void require_as_said(Visit& visit, const std::string& what, bool said, CUresult tried) {
-  visit.checks.require(said == (tried == CUDA_SUCCESS),
-                       fmt::format("{}: the device says {}, and the trial agrees", what, said ? "yes" : "no"),
-                       fmt::format("the trial answered {}", driver::result_name(tried)));
-}
-
-void try_descriptors(Visit& visit, const Gpu& gpu, bool said, std::size_t size) {
-  CUmemAllocationProp properties = device_memory(gpu);
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  CUresult exported = CUDA_ERROR_NOT_SUPPORTED;
-  const CUresult created = try_create(*visit.driver, properties, size, [&](CUmemGenericAllocationHandle memory) {
-    int descriptor = -1;
-    exported = visit.driver->cuMemExportToShareableHandle(&descriptor, memory,
-                                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    if (exported == CUDA_SUCCESS) ::close(descriptor);
-  });
-  require_as_said(visit, fmt::format("device {}: descriptors", gpu.ordinal()), said,
-                  created == CUDA_SUCCESS ? exported : created);
-}
-
-// The attribute tells what the device can do; whether this process may is known from a trial alone.
-void try_fabric_handles(Visit& visit, const Gpu& gpu, bool said, std::size_t size) {
-  CUmemAllocationProp properties = device_memory(gpu);
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
-  const CUresult created = try_create(*visit.driver, properties, size);
-  if (said && created == CUDA_ERROR_NOT_PERMITTED) {
-    visit.checks.require(true, fmt::format("device {}: fabric handles: the device says yes, the trial says that this "
-                                           "process may not use them (no IMEX channel)",
-                                           gpu.ordinal()));
-    return;
+  // Asks for each feature. Returns the answers for people.
+  std::string ask() {
+    std::string answers;
+    for (const Feature& feature : features) {
+      int value = 0;
+      const CUresult result = interface_.cuDeviceGetAttribute(&value, feature.attribute, gpu_.device().handle());
+      // A driver that is too old to know the question refuses it: then its answer is no.
+      const bool unknown = result == CUDA_ERROR_INVALID_VALUE;
+      visit_.checks.require(unknown || (result == CUDA_SUCCESS && (value == 0 || value == 1)),
+                            fmt::format("{}: asked for {}, it answers yes or no", name_, feature.name),
+                            fmt::format("{} with the value {}", driver::result_name(result), value));
+      said_[feature.attribute] = !unknown && value == 1;
+      answers += fmt::format("{}{} {}", answers.empty() ? "" : ", ", feature.name, said(feature) ? "yes" : "no");
+    }
+    return answers;
   }
-  require_as_said(visit, fmt::format("device {}: fabric handles", gpu.ordinal()), said, created);
-}
 
-// Compression and RDMA are asked for and may be silently not given: a device that has them must accept the wish, and the
-// memory tells what became of it.
-void try_hint(Visit& visit, const Gpu& gpu, std::string_view name, const CUmemAllocationProp& wish,
-              bool (*is_set)(const CUmemAllocationProp&), std::size_t size) {
-  bool given = false;
-  const CUresult created = try_create(*visit.driver, wish, size, [&](CUmemGenericAllocationHandle memory) {
+  void try_what_was_said() {
+    const MemoryProperties plain{gpu_.location()};
+    if (!said(virtual_memory)) {
+      const auto created = PhysicalMemory::try_create(visit_.driver, plain, std::size_t{2} << 20);
+      require_as_said(virtual_memory, created ? CUDA_SUCCESS : code(created.failure()));
+      return;
+    }
+    try_granularity();
+    try_plain(plain);
+    try_descriptors();
+    try_fabric_handles();
+    if (said(compression)) try_wish(compression, {.location = gpu_.location(), .compression = true});
+    if (said(rdma)) try_wish(rdma, {.location = gpu_.location(), .gpu_direct_rdma = true});
+  }
+
+ private:
+  [[nodiscard]] bool said(const Feature& feature) const { return said_.at(feature.attribute); }
+
+  static CUresult code(const Failure& failure) { return static_cast<CUresult>(failure.code); }
+
+  // It works if and only if the device says so.
+  void require_as_said(const Feature& feature, CUresult tried) {
+    visit_.checks.require(said(feature) == (tried == CUDA_SUCCESS),
+                          fmt::format("{}: {}: the device says {}, and the trial agrees", name_, feature.name,
+                                      said(feature) ? "yes" : "no"),
+                          fmt::format("the trial answered {}", driver::result_name(tried)));
+  }
+
+  void try_granularity() {
+    granule_ = gpu_.device().granularity(Granularity::minimum);
+    const std::size_t recommended = gpu_.device().granularity(Granularity::recommended);
+    visit_.checks.require(is_power_of_two(granule_),
+                          fmt::format("{}: the granularity, {} bytes, is a power of two", name_, granule_));
+    visit_.checks.require(
+        recommended != 0 && recommended % granule_ == 0,
+        fmt::format("{}: the recommended granularity, {} bytes, is a multiple of it", name_, recommended));
+  }
+
+  void try_plain(const MemoryProperties& plain) {
+    const auto created = PhysicalMemory::try_create(visit_.driver, plain, granule_);
+    require_as_said(virtual_memory, created ? CUDA_SUCCESS : code(created.failure()));
+  }
+
+  void try_descriptors() {
+    const MemoryProperties properties{.location = gpu_.location(), .handle_types = HandleType::posix_file_descriptor};
+    const auto created = PhysicalMemory::try_create(visit_.driver, properties, granule_);
+    CUresult tried = CUDA_SUCCESS;
+    if (created) {
+      int descriptor = -1;
+      tried = interface_.cuMemExportToShareableHandle(&descriptor, created.value().handle(),
+                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+      if (tried == CUDA_SUCCESS) ::close(descriptor);
+    } else {
+      tried = code(created.failure());
+    }
+    require_as_said(descriptors, tried);
+  }
+
+  // The attribute tells what the device can do; whether this process may is known from a trial alone.
+  void try_fabric_handles() {
+    const MemoryProperties properties{.location = gpu_.location(), .handle_types = HandleType::fabric};
+    const auto created = PhysicalMemory::try_create(visit_.driver, properties, granule_);
+    const CUresult tried = created ? CUDA_SUCCESS : code(created.failure());
+    if (said(fabric_handles) && tried == CUDA_ERROR_NOT_PERMITTED) {
+      visit_.checks.require(true,
+                            fmt::format("{}: fabric handles: the device says yes, and the trial that this process "
+                                        "may not use them, for lack of an IMEX channel",
+                                        name_));
+      return;
+    }
+    require_as_said(fabric_handles, tried);
+  }
+
+  // Such wishes may be silently not granted: a device that has the feature must accept the wish, and the memory tells
+  // what became of it.
+  void try_wish(const Feature& feature, const MemoryProperties& wish) {
+    const auto created = PhysicalMemory::try_create(visit_.driver, wish, granule_);
+    if (!created) {
+      require_as_said(feature, code(created.failure()));
+      return;
+    }
     CUmemAllocationProp got{};
-    call<EntryPoint::cuMemGetAllocationPropertiesFromHandle>(*visit.driver, &got, memory);
-    given = is_set(got);
-  });
-  require_accepted(visit.checks, created,
-                   fmt::format("device {}: memory with {} ({})", gpu.ordinal(), name, given ? "given" : "not given"));
-}
+    call<EntryPoint::cuMemGetAllocationPropertiesFromHandle>(interface_, &got, created.value().handle());
+    const bool given =
+        wish.compression ? got.allocFlags.compressionType != 0 : got.allocFlags.gpuDirectRDMACapable != 0;
+    visit_.checks.require(true, fmt::format("{}: {}: the device says yes, and the trial that it was {}", name_,
+                                            feature.name, given ? "given" : "accepted and not given"));
+  }
 
-void try_features(Visit& visit, const Gpu& gpu) {
-  driver::Interface& driver = *visit.driver;
-  const CUmemAllocationProp plain = device_memory(gpu);
-  const std::size_t minimum = granularity(driver, plain, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  const std::size_t recommended = granularity(driver, plain, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
-  visit.checks.require(minimum != 0 && (minimum & (minimum - 1)) == 0,
-                       fmt::format("device {}: the granularity, {} bytes, is a power of two", gpu.ordinal(), minimum));
-  visit.checks.require(recommended != 0 && recommended % minimum == 0,
-                       fmt::format("device {}: the recommended granularity, {} bytes, is a multiple of it",
-                                   gpu.ordinal(), recommended));
-  require_as_said(visit, fmt::format("device {}: virtual memory management", gpu.ordinal()), true,
-                  try_create(driver, plain, minimum));
-  try_descriptors(visit, gpu, gpu.attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0,
-                  minimum);
-  try_fabric_handles(visit, gpu, gpu.attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED) != 0, minimum);
-  if (gpu.attribute(CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) != 0) {
-    CUmemAllocationProp wish = plain;
-    wish.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
-    try_hint(visit, gpu, "compression", wish,
-             [](const CUmemAllocationProp& got) { return got.allocFlags.compressionType != 0; }, minimum);
-  }
-  if (gpu.attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0) {
-    CUmemAllocationProp wish = plain;
-    wish.allocFlags.gpuDirectRDMACapable = 1;
-    try_hint(visit, gpu, "GPUDirect RDMA", wish,
-             [](const CUmemAllocationProp& got) { return got.allocFlags.gpuDirectRDMACapable != 0; }, minimum);
-  }
-}
-
-std::string ask_each_feature(Visit& visit, const Gpu& gpu) {
-  std::string answers;
-  for (const Feature& feature : features) {
-    const int value = gpu.attribute(feature.attribute);
-    visit.checks.require(value == 0 || value == 1,
-                         fmt::format("device {}: asked for {}, it answers yes or no", gpu.ordinal(), feature.name),
-                         fmt::format("it answers {}", value));
-    answers += fmt::format("{}{} {}", answers.empty() ? "" : ", ", feature.name, value != 0 ? "yes" : "no");
-  }
-  return answers;
-}
+  Visit& visit_;
+  const Gpu& gpu_;
+  driver::Interface& interface_;
+  std::string name_;
+  std::map<CUdevice_attribute, bool> said_;
+  std::size_t granule_ = 0;
+};
 
 // Plain device memory, given back at the end.
 class PlainMemory {
  public:
-  PlainMemory(driver::Interface& driver, std::size_t bytes) : driver_(driver) {
-    call<EntryPoint::cuMemAlloc>(driver, &address_, bytes);
+  PlainMemory(const Driver& driver, std::size_t bytes) : driver_(driver) {
+    call<EntryPoint::cuMemAlloc>(driver_.interface(), &address_, bytes);
   }
   PlainMemory(const PlainMemory&) = delete;
   PlainMemory& operator=(const PlainMemory&) = delete;
-  ~PlainMemory() { driver_.cuMemFree(address_); }
+  ~PlainMemory() { driver_.interface().cuMemFree(address_); }
 
-  [[nodiscard]] CUdeviceptr address() const noexcept { return address_; }
+  [[nodiscard]] DeviceAddress address() const noexcept { return DeviceAddress(address_); }
 
  private:
-  driver::Interface& driver_;
+  Driver driver_;
   CUdeviceptr address_ = 0;
 };
 
-// The reference that the other stops are measured by: the same bytes through memory from cuMemAlloc.
-void round_trip(Visit& visit, const Gpu& gpu) {
+// The reference that the other stops are measured by: the same bytes through memory from cuMemAlloc. A kernel brings
+// them back, so that nothing but the driver's copy to the device lies between the file and the sum.
+void round_trip(Visit& visit, Gpu& gpu) {
   const std::uint64_t window = window_bytes(visit.input.size(), 512, gpu.free_memory());
-  const PlainMemory memory(*visit.driver, window);
+  const PlainMemory memory(visit.driver, window);
+  const ReachableHostMemory back(visit.driver, window);
   ContentChecksum returned;
   for_each_piece(visit, window, [&](std::uint64_t, std::span<std::byte> piece) {
-    call<EntryPoint::cuMemcpyHtoD>(*visit.driver, memory.address(), static_cast<const void*>(piece.data()),
-                                   piece.size());
-    std::fill(piece.begin(), piece.end(), std::byte{0});
-    call<EntryPoint::cuMemcpyDtoH>(*visit.driver, static_cast<void*>(piece.data()), memory.address(), piece.size());
-    returned.add(piece);
+    copy_bytes_to_device(visit.driver, memory.address(), piece);
+    gpu.copy(back.address(), memory.address().value, piece.size());
+    returned.add(back.bytes().first(piece.size()));
   });
-  visit.checks.require(returned.value() == visit.checksum,
-                       fmt::format("the input comes back from plain device memory with the checksum {:016x}",
-                                   visit.checksum),
-                       fmt::format("it comes back with {:016x}", returned.value()));
+  require_checksum(visit, returned.value(), "the input comes back from plain device memory");
 }
 
 void visit_query(Visit& visit) {
-  const Gpu& first = *visit.gpus.front();
   for (const std::unique_ptr<Gpu>& gpu : visit.gpus) {
-    gpu->make_current();
-    const std::string answers = ask_each_feature(visit, *gpu);
+    DeviceQuery query(visit, *gpu);
+    const std::string answers = query.ask();
     if (gpu == visit.gpus.front()) visit.shown = answers;
-    if (gpu->attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0) {
-      try_features(visit, *gpu);
-    } else {
-      require_refused(visit.checks, try_create(*visit.driver, device_memory(*gpu), std::size_t{2} << 20),
-                      fmt::format("device {}: no virtual memory management, it says: creating memory", gpu->ordinal()));
-    }
+    query.try_what_was_said();
   }
+  Gpu& first = *visit.gpus.front();
   first.make_current();
+  first.require_kernels();
   round_trip(visit, first);
 }
 

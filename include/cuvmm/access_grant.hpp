@@ -1,0 +1,40 @@
+// Who may access mapped memory, and how.
+#pragma once
+
+#include <span>
+
+#include "cuvmm/mapping.hpp"
+#include "cuvmm/memory_properties.hpp"
+#include "cuvmm/result.hpp"
+
+namespace cuvmm {
+
+enum class AccessRights : int { none = 0, read = 1, read_write = 3 };  // the values of CUmemAccess_flags
+
+// The rights of one location to a mapping.
+struct AccessGrant {
+  Location location;
+  AccessRights rights = AccessRights::none;
+
+  friend constexpr bool operator==(const AccessGrant&, const AccessGrant&) noexcept = default;
+};
+
+// Sets the rights of some locations to the whole mapping in one call of the driver (guide 4.16.2.5; cuMemSetAccess);
+// those of other locations stay. Of two grants for one location the later one counts. Rights end when the memory is
+// unmapped. If one grant is refused, none takes effect. Taking a right away does not wait for the device: see Mapping.
+// Throws InvalidUse for an empty list or an unknown location, NotSupported where the location cannot reach the memory.
+// Thread-safe.
+void grant(const Mapping& mapping, std::span<const AccessGrant> grants);
+void grant(const Mapping& mapping, std::span<const Location> locations, AccessRights rights);
+void grant(const Mapping& mapping, const Location& location, AccessRights rights);
+
+// The first of them, with the failure as a value.
+[[nodiscard]] Result<void> try_grant(const Mapping& mapping, std::span<const AccessGrant> grants);
+
+// Takes all rights of the location away.
+void revoke(const Mapping& mapping, const Location& location);
+
+// The rights that the location has (cuMemGetAccess).
+[[nodiscard]] AccessRights access(const Mapping& mapping, const Location& location);
+
+}  // namespace cuvmm

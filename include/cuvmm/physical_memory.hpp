@@ -1,0 +1,63 @@
+// The owner of one allocation of physical memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "cuvmm/driver.hpp"
+#include "cuvmm/memory_properties.hpp"
+#include "cuvmm/result.hpp"
+
+namespace cuvmm {
+
+class Mapping;
+
+// Physical memory with no address (guide 4.16.2.1; cuMemCreate, cuMemRelease). It cannot be divided: it is mapped,
+// granted and released as a whole. Its mappings share the ownership, so it is given back when the owner and all its
+// mappings are gone. Destruction never throws: a failure goes to the clean-up failure handler.
+//
+// Different objects may be used from different threads. A moved-from one may only be assigned to or destroyed.
+class PhysicalMemory {
+ public:
+  // Creates memory of exactly `bytes` bytes. Throws InvalidUse if that is not a multiple of the granularity (see
+  // rounded_up), OutOfDeviceMemory or OutOfHostMemory, NotPermitted for fabric handles without an IMEX channel, and
+  // other Errors as the driver fails.
+  [[nodiscard]] static PhysicalMemory create(const Driver& driver, const MemoryProperties& properties,
+                                             std::size_t bytes);
+
+  // The same, with the failure as a value.
+  [[nodiscard]] static Result<PhysicalMemory> try_create(const Driver& driver, const MemoryProperties& properties,
+                                                         std::size_t bytes);
+
+  // The unit of sizes for these properties, in bytes (cuMemGetAllocationGranularity).
+  [[nodiscard]] static std::size_t granularity(const Driver& driver, const MemoryProperties& properties,
+                                               Granularity which = Granularity::minimum);
+
+  // The least size that is a multiple of the granularity and no less than `bytes` and 1.
+  [[nodiscard]] static std::size_t rounded_up(const Driver& driver, const MemoryProperties& properties,
+                                              std::size_t bytes, Granularity which = Granularity::minimum);
+
+  PhysicalMemory(PhysicalMemory&&) noexcept = default;
+  PhysicalMemory& operator=(PhysicalMemory&&) noexcept = default;
+  PhysicalMemory(const PhysicalMemory&) = delete;
+  PhysicalMemory& operator=(const PhysicalMemory&) = delete;
+  ~PhysicalMemory() = default;
+
+  [[nodiscard]] std::size_t size() const noexcept;  // bytes
+  [[nodiscard]] const MemoryProperties& properties() const noexcept;
+  [[nodiscard]] const Driver& driver() const noexcept;
+  [[nodiscard]] unsigned long long handle() const noexcept;  // the driver's CUmemGenericAllocationHandle
+
+  // Releases the handle now, which is legal while mappings are left: the driver keeps the memory until they are gone.
+  // Afterwards the object is as moved from. Throws Error if the driver refuses, and then still owns the handle.
+  void release();
+
+ private:
+  friend class Mapping;
+  struct State;
+  explicit PhysicalMemory(std::shared_ptr<State> state) noexcept;
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace cuvmm

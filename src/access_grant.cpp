@@ -1,0 +1,48 @@
+#include "cuvmm/access_grant.hpp"
+
+#include <vector>
+
+#include "driver/call.hpp"
+#include "driver/convert.hpp"
+
+namespace cuvmm {
+
+using driver::call;
+using driver::EntryPoint;
+
+Result<void> try_grant(const Mapping& mapping, std::span<const AccessGrant> grants) {
+  std::vector<abi::CUmemAccessDesc> descriptors;
+  descriptors.reserve(grants.size());
+  for (const AccessGrant& each : grants) descriptors.push_back(driver::to_abi(each));
+  return driver::try_call<EntryPoint::cuMemSetAccess>(mapping.driver().interface(), mapping.address().value,
+                                                      mapping.size(), descriptors.data(), descriptors.size());
+}
+
+void grant(const Mapping& mapping, std::span<const AccessGrant> grants) {
+  try_grant(mapping, grants).value();
+}
+
+void grant(const Mapping& mapping, std::span<const Location> locations, AccessRights rights) {
+  std::vector<AccessGrant> grants;
+  grants.reserve(locations.size());
+  for (const Location& location : locations) grants.push_back({location, rights});
+  grant(mapping, grants);
+}
+
+void grant(const Mapping& mapping, const Location& location, AccessRights rights) {
+  const AccessGrant one{location, rights};
+  grant(mapping, std::span(&one, 1));
+}
+
+void revoke(const Mapping& mapping, const Location& location) {
+  grant(mapping, location, AccessRights::none);
+}
+
+AccessRights access(const Mapping& mapping, const Location& location) {
+  const abi::CUmemLocation converted = driver::to_abi(location);
+  unsigned long long flags = 0;
+  call<EntryPoint::cuMemGetAccess>(mapping.driver().interface(), &flags, &converted, mapping.address().value);
+  return static_cast<AccessRights>(flags);
+}
+
+}  // namespace cuvmm

@@ -1,0 +1,55 @@
+#include "cuvmm/address_reservation.hpp"
+
+#include <fmt/format.h>
+
+#include "owner_states.hpp"
+#include "refusal.hpp"
+
+namespace cuvmm {
+
+using driver::call;
+using driver::EntryPoint;
+using driver::try_call;
+
+AddressReservation::AddressReservation(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
+
+Result<AddressReservation> AddressReservation::try_create(const Driver& driver, std::size_t bytes,
+                                                          std::size_t alignment, DeviceAddress hint) {
+  auto state = std::make_shared<State>(driver, bytes);  // before the call: nothing may fail after it
+  const Result<void> reserved = try_call<EntryPoint::cuMemAddressReserve>(driver.interface(), &state->address.value,
+                                                                          bytes, alignment, hint.value, 0ULL);
+  if (!reserved) return reserved.failure();
+  state->owned = true;
+  return AddressReservation(std::move(state));
+}
+
+AddressReservation AddressReservation::create(const Driver& driver, std::size_t bytes, std::size_t alignment,
+                                              DeviceAddress hint) {
+  return try_create(driver, bytes, alignment, hint).value();
+}
+
+DeviceAddress AddressReservation::address() const noexcept {
+  return state_->address;
+}
+
+std::size_t AddressReservation::size() const noexcept {
+  return state_->size;
+}
+
+const Driver& AddressReservation::driver() const noexcept {
+  return state_->driver;
+}
+
+void AddressReservation::free() {
+  const long mappings = state_.use_count() - 1;
+  if (mappings > 0)
+    raise(invalid_use("AddressReservation::free",
+                      fmt::format("address = {:#x}, size = {}", state_->address.value, state_->size),
+                      fmt::format("{} mapping{} left in the range", mappings, mappings == 1 ? " is" : "s are"),
+                      "Destroy or unmap the mappings first"));
+  call<EntryPoint::cuMemAddressFree>(state_->driver.interface(), state_->address.value, state_->size);
+  state_->owned = false;
+  state_.reset();
+}
+
+}  // namespace cuvmm

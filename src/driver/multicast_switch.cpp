@@ -1,0 +1,34 @@
+#include "driver/multicast_switch.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+#include <string_view>
+
+namespace cuvmm::driver {
+
+namespace {
+
+struct Switch {
+  const char* variable;
+  std::string_view off;
+};
+
+// Those of NCCL, PyTorch and NVSHMEM: who has turned multicast off for them means the machine, not the library.
+constexpr auto switches = std::to_array<Switch>(
+    {{"NCCL_NVLS_ENABLE", "0"}, {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"}, {"NVSHMEM_DISABLE_NVLS", "1"}});
+
+}  // namespace
+
+std::string why_multicast_is_off() {
+  if (!CUVMM_RESOLVE_MULTICAST) return "This build of cuvmm leaves multicast out (CUVMM_RESOLVE_MULTICAST=OFF)";
+  for (const Switch& each : switches) {
+    const char* const value = std::getenv(each.variable);
+    if (value != nullptr && value == each.off)
+      return fmt::format("Multicast is turned off by {}={} in the environment", each.variable, each.off);
+  }
+  return {};
+}
+
+}  // namespace cuvmm::driver

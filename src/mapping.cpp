@@ -1,0 +1,80 @@
+#include "cuvmm/mapping.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "owner_states.hpp"
+#include "refusal.hpp"
+
+namespace cuvmm {
+
+using driver::call;
+using driver::EntryPoint;
+using driver::try_call;
+
+namespace {
+
+// What the driver would not notice, or not explain.
+std::optional<Failure> refusal_of(const AddressReservation& reservation, std::size_t offset,
+                                  const PhysicalMemory& memory) {
+  const auto refuse = [&](std::string rule, std::string way_out) {
+    return invalid_use("Mapping::create",
+                       fmt::format("reservation = {:#x} of {}, offset = {}, memory of {}", reservation.address().value,
+                                   format_bytes(reservation.size()), offset, format_bytes(memory.size())),
+                       std::move(rule), std::move(way_out));
+  };
+  if (reservation.driver() != memory.driver())
+    return refuse("Reservation and memory must come from the same driver", "Create both with one Driver");
+  if (offset > reservation.size() || memory.size() > reservation.size() - offset)
+    return refuse("A mapping must end inside its reservation; the driver itself does not check that",
+                  "Reserve a larger range, or map at a smaller offset");
+  return std::nullopt;
+}
+
+}  // namespace
+
+Mapping::Mapping(std::shared_ptr<AddressReservation::State> reservation, std::shared_ptr<PhysicalMemory::State> memory,
+                 DeviceAddress address, std::size_t size) noexcept
+    : reservation_(std::move(reservation)), memory_(std::move(memory)), address_(address), size_(size) {}
+
+Result<Mapping> Mapping::try_create(const AddressReservation& reservation, std::size_t offset,
+                                    const PhysicalMemory& memory) {
+  if (auto refused = refusal_of(reservation, offset, memory)) return std::move(*refused);
+  const DeviceAddress address = reservation.address() + offset;
+  const Result<void> mapped = try_call<EntryPoint::cuMemMap>(reservation.driver().interface(), address.value,
+                                                             memory.size(), std::size_t{0}, memory.handle(), 0ULL);
+  if (!mapped) return mapped.failure();
+  return Mapping(reservation.state_, memory.state_, address, memory.size());
+}
+
+Mapping Mapping::create(const AddressReservation& reservation, std::size_t offset, const PhysicalMemory& memory) {
+  return try_create(reservation, offset, memory).value();
+}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  if (this == &other) return *this;
+  const Mapping previous(std::move(*this));  // unmapped at the end of this function
+  reservation_ = std::move(other.reservation_);
+  memory_ = std::move(other.memory_);
+  address_ = other.address_;
+  size_ = other.size_;
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (reservation_) clean_up<EntryPoint::cuMemUnmap>(reservation_->driver.interface(), address_.value, size_);
+}
+
+const Driver& Mapping::driver() const noexcept {
+  return reservation_->driver;
+}
+
+void Mapping::unmap() {
+  call<EntryPoint::cuMemUnmap>(reservation_->driver.interface(), address_.value, size_);
+  reservation_.reset();
+  memory_.reset();
+}
+
+}  // namespace cuvmm

@@ -1,0 +1,106 @@
+#include "cuvmm/physical_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "driver/convert.hpp"
+#include "owner_states.hpp"
+
+namespace cuvmm {
+
+using driver::call;
+using driver::EntryPoint;
+using driver::try_call;
+
+namespace {
+
+// Adds what was wrong with the size, if it was the size. Asked only now: a right size must not cost a driver call.
+void explain_size(Failure& failure, const Driver& driver, const abi::CUmemAllocationProp& properties,
+                  std::size_t bytes) {
+  std::size_t granularity = 0;
+  const Result<void> asked = try_call<EntryPoint::cuMemGetAllocationGranularity>(
+      driver.interface(), &granularity, &properties, abi::CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  if (!asked || granularity == 0 || (bytes != 0 && is_aligned(bytes, granularity))) return;
+  const auto rounded = checked_align_up(std::max<std::size_t>(bytes, 1), granularity);
+  failure.rule = fmt::format("The size must be a multiple of the granularity, {} bytes ({}), and not 0", granularity,
+                             format_bytes(granularity));
+  failure.way_out = rounded ? fmt::format("Ask for {} bytes: PhysicalMemory::rounded_up computes it", *rounded)
+                            : "Ask for fewer bytes";
+  failure.asked_bytes = bytes;
+  failure.rounded_bytes = rounded;
+}
+
+// Adds how much is free, if the current context is one of the device that ran out.
+void explain_shortage(Failure& failure, const Driver& driver, const Location& location) {
+  int current = -1;
+  std::size_t free = 0;
+  std::size_t total = 0;
+  driver::Interface& interface = driver.interface();
+  if (location.kind == LocationKind::device && interface.cuCtxGetDevice(&current) == abi::CUDA_SUCCESS &&
+      current == location.id && interface.cuMemGetInfo(&free, &total) == abi::CUDA_SUCCESS)
+    failure.free_bytes = free;
+}
+
+}  // namespace
+
+PhysicalMemory::PhysicalMemory(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
+
+Result<PhysicalMemory> PhysicalMemory::try_create(const Driver& driver, const MemoryProperties& properties,
+                                                  std::size_t bytes) {
+  auto state = std::make_shared<State>(driver, properties, bytes);  // before the call: nothing may fail after it
+  const abi::CUmemAllocationProp converted = driver::to_abi(properties);
+  const Result<void> created =
+      try_call<EntryPoint::cuMemCreate>(driver.interface(), &state->handle, bytes, &converted, 0ULL);
+  if (created) {
+    state->owned = true;
+    return PhysicalMemory(std::move(state));
+  }
+  Failure failure = created.failure();
+  if (failure.code == abi::CUDA_ERROR_INVALID_VALUE) explain_size(failure, driver, converted, bytes);
+  if (failure.kind == ErrorKind::out_of_device_memory) explain_shortage(failure, driver, properties.location);
+  if (failure.kind == ErrorKind::not_permitted && properties.handle_types.contains(HandleType::fabric))
+    failure.feature = "fabric handles";
+  return failure;
+}
+
+PhysicalMemory PhysicalMemory::create(const Driver& driver, const MemoryProperties& properties, std::size_t bytes) {
+  return try_create(driver, properties, bytes).value();
+}
+
+std::size_t PhysicalMemory::granularity(const Driver& driver, const MemoryProperties& properties, Granularity which) {
+  const abi::CUmemAllocationProp converted = driver::to_abi(properties);
+  std::size_t granularity = 0;
+  call<EntryPoint::cuMemGetAllocationGranularity>(driver.interface(), &granularity, &converted,
+                                                  static_cast<abi::CUmemAllocationGranularity_flags>(which));
+  return granularity;
+}
+
+std::size_t PhysicalMemory::rounded_up(const Driver& driver, const MemoryProperties& properties, std::size_t bytes,
+                                       Granularity which) {
+  return align_up(std::max<std::size_t>(bytes, 1), granularity(driver, properties, which));
+}
+
+std::size_t PhysicalMemory::size() const noexcept {
+  return state_->size;
+}
+
+const MemoryProperties& PhysicalMemory::properties() const noexcept {
+  return state_->properties;
+}
+
+const Driver& PhysicalMemory::driver() const noexcept {
+  return state_->driver;
+}
+
+unsigned long long PhysicalMemory::handle() const noexcept {
+  return state_->handle;
+}
+
+void PhysicalMemory::release() {
+  call<EntryPoint::cuMemRelease>(state_->driver.interface(), state_->handle);
+  state_->owned = false;
+  state_.reset();
+}
+
+}  // namespace cuvmm

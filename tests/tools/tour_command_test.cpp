@@ -1,0 +1,301 @@
+// `cuvmm tour` from outside: what it prints, and with which status it ends.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "program.hpp"
+#include "temporary_directory.hpp"
+
+namespace cuvmm::tests {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+class TourCommand : public ::testing::Test {
+ protected:
+  // A file of that many bytes that repeat nowhere.
+  std::string file(std::size_t size) {
+    std::mt19937_64 random(size);
+    std::string content(size, '\0');
+    std::generate(content.begin(), content.end(), [&] { return static_cast<char>(random()); });
+    std::string path = directory_.path("file-" + std::to_string(size));
+    std::ofstream(path, std::ios::binary) << content;
+    return path;
+  }
+
+  // The tour of that file on the emulated driver; its JSON.
+  static Json tour(const std::string& path, const Words& more = {}, const Words& environment = {}, int status = 0) {
+    Words words{"tour", path, "--driver", "emulated", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult result = run_program(words, environment);
+    EXPECT_EQ(result.status, status) << result.output << result.errors;
+    return Json::parse(result.output, nullptr, false);
+  }
+
+  static const Json& stop(const Json& report, const std::string& id) {
+    for (const Json& one : report["stops"]) {
+      if (one["id"] == id) return one;
+    }
+    throw std::runtime_error("no stop " + id);
+  }
+
+  static Words with_status(const Json& report, const std::string& status) {
+    Words ids;
+    for (const Json& one : report["stops"]) {
+      if (one["status"] == status) ids.push_back(one["id"]);
+    }
+    return ids;
+  }
+
+  static bool has_check(const Json& one_stop, const std::string& part) {
+    const Json& checks = one_stop["checks"];
+    return std::any_of(checks.begin(), checks.end(), [&](const Json& check) {
+      return check["statement"].get<std::string>().find(part) != std::string::npos;
+    });
+  }
+
+  // Ends with status 2, one line on standard error that has that part, and nothing on standard output.
+  static void expect_refused(const Words& words, const std::string& part) {
+    const ProgramResult result = run_program(words);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_EQ(result.output, "");
+    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+    EXPECT_NE(result.errors.find(part), std::string::npos) << result.errors;
+  }
+
+  TemporaryDirectory directory_;
+  const Words all_stops_{"4.16.1.2", "4.16.2", "4.16.3.4"};
+};
+
+TEST_F(TourCommand, EveryStopPassesAndMovesTheWholeFile) {
+  const Json report = tour(file(100'003));
+  EXPECT_EQ(with_status(report, "passed"), all_stops_);
+  EXPECT_EQ(report["devices"].size(), 1U);
+  EXPECT_NE(report["driver"].get<std::string>().find("emulated"), std::string::npos);
+  for (const Json& one : report["stops"]) {
+    EXPECT_EQ(one["bytes"], 100'003) << one["id"];
+    EXPECT_EQ(one["reason"], "");
+    EXPECT_FALSE(one["checks"].empty());
+    for (const Json& check : one["checks"]) EXPECT_TRUE(check["passed"]) << check["statement"];
+  }
+}
+
+TEST_F(TourCommand, CountsTheCallsOfEachStop) {
+  const Json report = tour(file(10));
+  const Json& calls = stop(report, "4.16.2")["calls"];
+  for (const char* call : {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemUnmap",
+                           "cuMemRelease", "cuMemAddressFree"}) {
+    EXPECT_GE(calls.value(call, 0), 1) << call;
+  }
+  EXPECT_GE(stop(report, "4.16.1.2")["calls"].value("cuDeviceGetAttribute", 0), 7);
+  EXPECT_FALSE(stop(report, "4.16.1.2")["calls"].contains("cuMemMap"));
+}
+
+TEST_F(TourCommand, ShowsTheFeaturesWithAnEmptyFileAndWithOneByte) {
+  for (const std::size_t size : {0, 1}) {
+    const Json report = tour(file(size));
+    EXPECT_EQ(with_status(report, "passed"), all_stops_) << size;
+    for (const Json& one : report["stops"]) EXPECT_EQ(one["bytes"], size);
+  }
+}
+
+TEST_F(TourCommand, MovesALargeFileInPieces) {
+  // More than the 64 MiB of device memory that a stop may hold; only a few places of the file are written.
+  const std::string path = directory_.path("large");
+  constexpr std::uint64_t size = (std::uint64_t{150} << 20) + 3;
+  {
+    std::ofstream stream(path, std::ios::binary);
+    for (const std::uint64_t place : {std::uint64_t{1000}, size / 2, size - 5}) {
+      stream.seekp(static_cast<std::streamoff>(place));
+      stream << "bytes";
+    }
+  }
+  ASSERT_EQ(std::filesystem::file_size(path), size);
+  const Json report = tour(path, {"--stop", "4.16.2"});
+  EXPECT_EQ(with_status(report, "passed"), Words{"4.16.2"});
+  EXPECT_EQ(stop(report, "4.16.2")["bytes"], size);
+  EXPECT_EQ(stop(report, "4.16.2")["calls"].value("cuMemcpyDtoH", 0), 3);
+  EXPECT_EQ(stop(report, "4.16.2")["calls"].value("cuMemCreate", 0), 2);  // one is refused
+}
+
+TEST_F(TourCommand, ShowsTheSecondDevice) {
+  const std::string path = file(5000);
+  const Json one = tour(path);
+  EXPECT_FALSE(has_check(stop(one, "4.16.3.4"), "device 1"));
+  const Json two = tour(path, {"--devices", "2"});
+  EXPECT_EQ(with_status(two, "passed"), all_stops_);
+  EXPECT_EQ(two["devices"].size(), 2U);
+  EXPECT_TRUE(has_check(stop(two, "4.16.3.4"), "device 1"));
+  EXPECT_TRUE(has_check(stop(two, "4.16.1.2"), "device 1"));
+}
+
+TEST_F(TourCommand, VisitsTheStopsThatAreAskedForInTheGuidesOrder) {
+  const Json report = tour(file(10), {"--stop", "4.16.3.4", "--stop", "4.16.1.2"});
+  EXPECT_EQ(with_status(report, "passed"), (Words{"4.16.1.2", "4.16.3.4"}));
+}
+
+TEST_F(TourCommand, PrintsATableForPeople) {
+  const ProgramResult result = run_program({"tour", file(1234), "--driver", "emulated"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.errors, "");
+  for (const char* part : {"Driver: emulated", "Device 0: ", "Section", "4.16.1.2", "4.16.2 ", "4.16.3.4", "1,234",
+                           "3 passed, 0 failed, 0 unavailable."}) {
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
+  }
+}
+
+TEST_F(TourCommand, FallsBackToTheEmulatedDriverAndSaysSo) {
+  // With no device left visible it does not matter whether there is a CUDA driver.
+  const ProgramResult result = run_program({"tour", file(10), "--stop", "4.16.1.2"}, {"CUDA_VISIBLE_DEVICES="});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_NE(result.errors.find("emulated"), std::string::npos) << result.errors;
+  EXPECT_NE(result.output.find("Driver: emulated"), std::string::npos) << result.output;
+}
+
+TEST_F(TourCommand, DoesNotFallBackWhereTheCudaDriverIsAskedFor) {
+  const ProgramResult result = run_program({"tour", file(10), "--driver", "cuda"}, {"CUDA_VISIBLE_DEVICES="});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.output, "");
+  EXPECT_NE(result.errors, "");
+}
+
+TEST_F(TourCommand, RefusesWhatIsNoOrdinaryFile) {
+  const std::string pipe = directory_.path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  expect_refused({"tour", directory_.path("missing")}, "does not exist");
+  expect_refused({"tour", directory_.path("")}, "is a directory");
+  expect_refused({"tour", pipe}, "is a pipe");
+  expect_refused({"tour", "/dev/zero"}, "is a device");
+}
+
+TEST_F(TourCommand, RefusesWrongUsage) {
+  expect_refused({"tour"}, "needs a FILE");
+  expect_refused({"tour", file(10), "--stop", "4.16.99"}, "4.16.1.2, 4.16.2, 4.16.3.4");
+  EXPECT_EQ(run_program({}).status, 2);
+  EXPECT_EQ(run_program({"detour"}).status, 2);
+  EXPECT_EQ(run_program({"tour", file(10), "--driver", "vulkan"}).status, 2);
+  EXPECT_EQ(run_program({"tour", file(10), "--devices", "0"}).status, 2);
+}
+
+TEST_F(TourCommand, ListsItsStops) {
+  const ProgramResult result = run_program({"tour", "--list"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 3) << result.output;
+  for (const std::string& id : all_stops_) EXPECT_NE(result.output.find(id), std::string::npos);
+}
+
+TEST_F(TourCommand, MovesAFileLargerThanTheDevicesMemory) {
+  // Of 580 MiB the driver keeps all but some 50 for itself.
+  const std::string path = file(std::size_t{60} << 20);
+  const Json report = tour(path, {}, {"CUVMM_EMULATOR=memory=580MiB"});
+  EXPECT_EQ(with_status(report, "passed"), all_stops_);
+  for (const Json& one : report["stops"]) EXPECT_EQ(one["bytes"], std::size_t{60} << 20) << one["id"];
+  EXPECT_GT(stop(report, "4.16.2")["calls"].value("cuMemcpyDtoH", 0), 1);
+}
+
+TEST_F(TourCommand, SaysWhatIsUnavailableWithoutVirtualMemory) {
+  const Json report = tour(file(10), {}, {"CUVMM_EMULATOR=profile=no-vmm"});
+  EXPECT_EQ(with_status(report, "passed"), Words{"4.16.1.2"});
+  EXPECT_EQ(with_status(report, "unavailable"), (Words{"4.16.2", "4.16.3.4"}));
+  EXPECT_EQ(stop(report, "4.16.2")["reason"], "device 0 has no virtual memory management");
+}
+
+TEST_F(TourCommand, PassesOnEveryKindOfMachine) {
+  const std::string path = file(4321);
+  for (const char* machine : {"profile=no-descriptors", "profile=no-compression", "profile=no-rdma", "profile=gb200",
+                              "mode=strict", "withhold-compression,withhold-rdma", "scheduler=stepped,seed=7"}) {
+    const Json report = tour(path, {"--devices", "2"}, {std::string("CUVMM_EMULATOR=") + machine});
+    EXPECT_EQ(with_status(report, "passed"), all_stops_) << machine;
+  }
+}
+
+TEST_F(TourCommand, LeavesOutADeviceThatCannotReachTheFirst) {
+  const Json report = tour(file(10), {"--devices", "2"}, {"CUVMM_EMULATOR=devices=2,no-peer=0-1"});
+  EXPECT_EQ(with_status(report, "passed"), all_stops_);
+  EXPECT_FALSE(has_check(stop(report, "4.16.3.4"), "device 1"));
+}
+
+TEST_F(TourCommand, UsesAsManyDevicesAsAreAskedForOfThoseThereAre) {
+  const std::string path = file(10);
+  EXPECT_EQ(tour(path, {}, {"CUVMM_EMULATOR=devices=3"})["devices"].size(), 1U);
+  EXPECT_EQ(tour(path, {"--devices", "2"}, {"CUVMM_EMULATOR=devices=3"})["devices"].size(), 2U);
+}
+
+TEST_F(TourCommand, RefusesAWrongConfiguration) {
+  const ProgramResult result = run_program({"tour", file(10), "--driver", "emulated"}, {"CUVMM_EMULATOR=colour=red"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.output, "");
+  EXPECT_NE(result.errors.find("colour"), std::string::npos) << result.errors;
+}
+
+// A driver that is wrong in one way, by the environment, and the only stop that may fail then.
+struct WrongDriver {
+  std::string setting;
+  std::string stop;
+  std::string reason;  // a part of it
+};
+
+void PrintTo(const WrongDriver& wrong, std::ostream* stream) {
+  *stream << wrong.setting;
+}
+
+class TourWithWrongDriver : public TourCommand, public ::testing::WithParamInterface<WrongDriver> {};
+
+TEST_P(TourWithWrongDriver, FailsAtTheStopThatWatchesIt) {
+  for (const char* devices : {"1", "2"}) {
+    const Json report = tour(file(20'001), {"--devices", devices}, {GetParam().setting}, 1);
+    EXPECT_EQ(with_status(report, "failed"), Words{GetParam().stop}) << devices << " devices";
+    const Json& failed = stop(report, GetParam().stop);
+    EXPECT_NE(failed["reason"].get<std::string>().find(GetParam().reason), std::string::npos) << failed["reason"];
+    EXPECT_EQ(failed["checks"].back()["passed"], false);
+  }
+}
+
+TEST_P(TourWithWrongDriver, PassesWithoutThatStop) {
+  Words others;
+  for (const std::string& id : all_stops_) {
+    if (id == GetParam().stop) continue;
+    others.push_back("--stop");
+    others.push_back(id);
+  }
+  EXPECT_EQ(with_status(tour(file(20'001), others, {GetParam().setting}), "passed").size(), all_stops_.size() - 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Lies, TourWithWrongDriver,
+    ::testing::Values(WrongDriver{"CUVMM_LIE=flip_copied_byte", "4.16.2", "read back from the mapped memory"},
+                      WrongDriver{"CUVMM_LIE=keep_released_memory", "4.16.2", "released memory comes back"},
+                      WrongDriver{"CUVMM_LIE=ignore_read_only", "4.16.3.4",
+                                  "a copy into a read-only mapping is refused"},
+                      WrongDriver{"CUVMM_LIE=ignore_second_grant", "4.16.3.4", "a grant to read"}));
+
+INSTANTIATE_TEST_SUITE_P(Faults, TourWithWrongDriver,
+                         ::testing::Values(WrongDriver{"CUVMM_INJECT_FAULT=cuMemExportToShareableHandle:1:UNKNOWN",
+                                                       "4.16.1.2", "descriptors: the device says yes"},
+                                           WrongDriver{"CUVMM_INJECT_FAULT=cuMemUnmap:2:UNKNOWN", "4.16.2",
+                                                       "unmapping the whole mapping is accepted"}));
+
+TEST_F(TourCommand, RefusesALieThatIsNone) {
+  const ProgramResult result = run_program({"tour", file(10), "--driver", "emulated"}, {"CUVMM_LIE=white"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.output, "");
+  EXPECT_NE(result.errors.find("white"), std::string::npos) << result.errors;
+}
+
+TEST_F(TourCommand, TellsItsVersionAndItsOptions) {
+  EXPECT_EQ(run_program({"--version"}).output, "cuvmm " CUVMM_VERSION "\n");
+  EXPECT_EQ(run_program({"tour", "--version"}).output, "cuvmm " CUVMM_VERSION "\n");
+  const ProgramResult help = run_program({"tour", "--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_NE(help.output.find("--devices"), std::string::npos);
+  EXPECT_EQ(run_program({"--help"}).output.find("access-probe"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace cuvmm::tests

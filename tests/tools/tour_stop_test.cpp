@@ -1,0 +1,103 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "temporary_directory.hpp"
+#include "tour/content_checksum.hpp"
+#include "tour/stop.hpp"
+#include "tour/tour.hpp"
+
+namespace cuvmm::tour {
+namespace {
+
+constexpr std::uint64_t mebi = std::uint64_t{1} << 20;
+constexpr std::uint64_t plenty = std::uint64_t{100} << 30;
+
+TEST(TourWindow, HoldsASmallInputInWholeGranules) {
+  EXPECT_EQ(window_bytes(5 * mebi, 2 * mebi, plenty), 6 * mebi);
+  EXPECT_EQ(window_bytes(6 * mebi, 2 * mebi, plenty), 6 * mebi);
+}
+
+TEST(TourWindow, HasAtLeastTwoGranules) {
+  EXPECT_EQ(window_bytes(0, 2 * mebi, plenty), 4 * mebi);
+  EXPECT_EQ(window_bytes(1, 2 * mebi, plenty), 4 * mebi);
+}
+
+TEST(TourWindow, IsBoundedForALargeInput) {
+  EXPECT_EQ(window_bytes(1000 * mebi, 2 * mebi, plenty), 64 * mebi);
+}
+
+TEST(TourWindow, LeavesADeviceWithLittleMemoryMostOfIt) {
+  EXPECT_EQ(window_bytes(1000 * mebi, 2 * mebi, 32 * mebi), 8 * mebi);
+}
+
+TEST(TourPieces, AreTheWholeInputInOrder) {
+  const tests::TemporaryDirectory directory;
+  const std::string path = directory.path("file");
+  std::ofstream(path) << "0123456789abcdefghi";
+  const InputFile input(path);
+  Checks checks;
+  Progress progress;
+  Visit visit{Driver::wrap(nullptr), {}, input, 0, DriverChoice::emulated, progress, checks, "", 0};
+
+  std::string together;
+  std::vector<std::uint64_t> offsets;
+  for_each_piece(visit, 8, [&](std::uint64_t offset, std::span<std::byte> piece) {
+    offsets.push_back(offset);
+    for (const std::byte byte : piece) together += static_cast<char>(byte);
+    std::fill(piece.begin(), piece.end(), std::byte{0});
+  });
+  EXPECT_EQ(together, "0123456789abcdefghi");
+  EXPECT_EQ(offsets, (std::vector<std::uint64_t>{0, 8, 16}));
+  EXPECT_EQ(visit.bytes, 19U);
+}
+
+TEST(TourPieces, OfAnEmptyInputAreNone) {
+  const tests::TemporaryDirectory directory;
+  std::ofstream(directory.path("file")) << "";
+  const InputFile input(directory.path("file"));
+  Checks checks;
+  Progress progress;
+  Visit visit{Driver::wrap(nullptr), {}, input, 0, DriverChoice::emulated, progress, checks, "", 0};
+  for_each_piece(visit, 8, [](std::uint64_t, std::span<std::byte>) { FAIL() << "a piece of nothing"; });
+  EXPECT_EQ(visit.bytes, 0U);
+}
+
+TEST(TourViolations, PassIfTheyAreRefusedAndAreNamed) {
+  Checks checks;
+  require_refused(checks, abi::CUDA_ERROR_NOT_SUPPORTED, "mapping a part");
+  ASSERT_EQ(checks.made().size(), 1U);
+  EXPECT_EQ(checks.made()[0].statement, "mapping a part is refused with CUDA_ERROR_NOT_SUPPORTED");
+  EXPECT_THROW(require_refused(checks, abi::CUDA_SUCCESS, "mapping a part"), CheckFailed);
+}
+
+TEST(TourViolations, AreAcceptedOnceMended) {
+  Checks checks;
+  require_accepted(checks, abi::CUDA_SUCCESS, "mapping the whole");
+  EXPECT_TRUE(checks.made()[0].passed);
+  try {
+    require_accepted(checks, abi::CUDA_ERROR_INVALID_VALUE, "mapping the whole");
+    FAIL();
+  } catch (const CheckFailed& failed) {
+    EXPECT_STREQ(failed.what(), "mapping the whole is accepted: the driver answered CUDA_ERROR_INVALID_VALUE");
+  }
+}
+
+TEST(TourStops, HaveIdsOfTheirOwnInOrder) {
+  std::vector<std::string> ids;
+  for (const Stop& stop : all_stops()) ids.push_back(stop.id);
+  EXPECT_EQ(ids, (std::vector<std::string>{"4.16.1.2", "4.16.2", "4.16.3.4"}));
+}
+
+TEST(TourStops, AreChosenByIdAndStayInOrder) {
+  EXPECT_EQ(choose_stops({}).size(), all_stops().size());
+  const std::vector<Stop> chosen = choose_stops({"4.16.3.4", "4.16.1.2", "4.16.3.4"});
+  ASSERT_EQ(chosen.size(), 2U);
+  EXPECT_EQ(chosen[0].id, "4.16.1.2");
+  EXPECT_EQ(chosen[1].id, "4.16.3.4");
+  EXPECT_THROW(static_cast<void>(choose_stops({"4.16.1.2", "4.16"})), InputError);
+}
+
+}  // namespace
+}  // namespace cuvmm::tour

@@ -1,0 +1,87 @@
+#include "cuvmm/access_grant.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "scripted_driver.hpp"
+
+namespace cuvmm {
+namespace {
+
+using namespace abi;
+using driver::EntryPoint;
+
+class AccessGrantTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_->on_cuMemSetAccess = [this](CUdeviceptr pointer, size_t size, const CUmemAccessDesc* descriptors,
+                                      size_t count) {
+      EXPECT_EQ(pointer, mapping_.address().value);
+      EXPECT_EQ(size, mapping_.size());
+      seen_.assign(descriptors, descriptors + count);
+      return count == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    };
+  }
+
+  void expect_seen(std::size_t index, CUmemLocationType type, int id, CUmemAccess_flags flags) {
+    EXPECT_EQ(seen_.at(index).location.type, type);
+    EXPECT_EQ(seen_.at(index).location.id, id);
+    EXPECT_EQ(seen_.at(index).flags, flags);
+  }
+
+  std::shared_ptr<test::FakeDriver> fake_ = test::scripted_driver();
+  Driver driver_ = Driver::wrap(fake_);
+  AddressReservation range_ = AddressReservation::create(driver_, 8_MiB);
+  PhysicalMemory memory_ = PhysicalMemory::create(driver_, {}, 2_MiB);
+  Mapping mapping_ = Mapping::create(range_, 2_MiB, memory_);
+  std::vector<CUmemAccessDesc> seen_;
+};
+
+TEST_F(AccessGrantTest, GrantsToOneLocation) {
+  grant(mapping_, Location::device(DeviceOrdinal{1}), AccessRights::read);
+  ASSERT_EQ(seen_.size(), 1u);
+  expect_seen(0, CU_MEM_LOCATION_TYPE_DEVICE, 1, CU_MEM_ACCESS_FLAGS_PROT_READ);
+}
+
+TEST_F(AccessGrantTest, GrantsToSeveralLocationsInOneCall) {
+  const std::array grants{AccessGrant{Location::device(DeviceOrdinal{0}), AccessRights::read_write},
+                          AccessGrant{Location::host_numa(1), AccessRights::read}};
+  grant(mapping_, grants);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemSetAccess), 1u);
+  ASSERT_EQ(seen_.size(), 2u);
+  expect_seen(0, CU_MEM_LOCATION_TYPE_DEVICE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  expect_seen(1, CU_MEM_LOCATION_TYPE_HOST_NUMA, 1, CU_MEM_ACCESS_FLAGS_PROT_READ);
+
+  const std::array locations{Location::host(), Location::device(DeviceOrdinal{2})};
+  grant(mapping_, locations, AccessRights::read_write);
+  ASSERT_EQ(seen_.size(), 2u);
+  expect_seen(0, CU_MEM_LOCATION_TYPE_HOST, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  expect_seen(1, CU_MEM_LOCATION_TYPE_DEVICE, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+
+TEST_F(AccessGrantTest, RevokesByGrantingNothing) {
+  revoke(mapping_, Location::device(DeviceOrdinal{0}));
+  ASSERT_EQ(seen_.size(), 1u);
+  expect_seen(0, CU_MEM_LOCATION_TYPE_DEVICE, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+}
+
+TEST_F(AccessGrantTest, AnEmptyListIsRefused) {
+  EXPECT_THROW(grant(mapping_, std::span<const AccessGrant>()), InvalidUse);
+  const auto result = try_grant(mapping_, {});
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.failure().call, "cuMemSetAccess");
+}
+
+TEST_F(AccessGrantTest, AsksForTheRightsOfALocation) {
+  fake_->on_cuMemGetAccess = [&](unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) {
+    EXPECT_EQ(pointer, mapping_.address().value);
+    *flags = location->id == 0 ? 3 : 1;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(access(mapping_, Location::device(DeviceOrdinal{0})), AccessRights::read_write);
+  EXPECT_EQ(access(mapping_, Location::device(DeviceOrdinal{1})), AccessRights::read);
+}
+
+}  // namespace
+}  // namespace cuvmm
