@@ -81,7 +81,7 @@ TEST(CapturedWork, RunsWithTheRightsOfItsLaunch) {
   EXPECT_EQ(driver.read(range, 32), std::vector<unsigned char>(32, 4));
   EXPECT_EQ(driver.grant(range, chunk, grant_device(0, CU_MEM_ACCESS_FLAGS_PROT_READ)), CUDA_SUCCESS);
   EXPECT_ANSWER(SUCCESS, *driver, cuGraphLaunch(graph, capture.stream));
-  EXPECT_ANSWER(ERROR_ILLEGAL_ADDRESS, *driver, cuStreamSynchronize(capture.stream));
+  EXPECT_ANSWER(ERROR_LAUNCH_FAILED, *driver, cuStreamSynchronize(capture.stream));
 }
 
 // Virtual memory management is allowed while a stream captures; what may wait for the device is not.
