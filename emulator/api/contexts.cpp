@@ -45,9 +45,13 @@ void EmulatedDriver::end(const Context& context, const std::optional<ContextLife
   if (!life) return;
   (void)engine_.destroy_context(life->execution);
   for (const int peer : life->peers) machine_.set_peer_enabled(context.device, peer, false);
-  modules_.take_all_if([&](const Module& module) { return module.context == life->id; });
+  release_belongings(life->id);
+}
+
+void EmulatedDriver::release_belongings(std::uint64_t life) {
+  modules_.take_all_if([&](const Module& module) { return module.context == life; });
   forget_functions();
-  machine_.release_all_of(life->id);
+  machine_.release_all_of(life);
 }
 
 Answer EmulatedDriver::executed(const execution::Answer& answer) {

@@ -108,6 +108,7 @@ class EmulatedDriver final : public driver::Interface {
   Answer retain_primary(CUcontext* context, CUdevice device);
   void start(Context& context);
   void end(const Context& context, const std::optional<ContextLife>& life);
+  void release_belongings(std::uint64_t life);
 
   Answer give_owner(const ActiveContext& context, Answer made);
   // Waits for the work of the context that owns memory.

@@ -120,7 +120,7 @@ CUresult EmulatedDriver::cuModuleLoadData(CUmodule* module, const void* image) {
     if (const CUresult bad = check_ptx(image, ptx_limits(machine_.configuration().profile)); bad != CUDA_SUCCESS)
       return {bad, Rule::argument_valid, "the PTX text is incomplete, or newer than the device and its driver"};
     *module = modules_.add(std::make_shared<Module>(Module{context.id, std::move(*names)}));
-    return {};
+    return give_owner(context, {});
   });
 }
 

@@ -5,10 +5,10 @@
 
 namespace cuvmm::emulator::api {
 
-// Memory that was made for a context which another thread ended meanwhile goes with it.
+// What was made for a context which another thread ended meanwhile goes with it.
 Answer EmulatedDriver::give_owner(const ActiveContext& context, Answer made) {
   if (!made.ok() || contexts_.execution_of(context.id) != nullptr) return made;
-  machine_.release_all_of(context.id);
+  release_belongings(context.id);
   return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
 }
 

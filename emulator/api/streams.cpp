@@ -46,6 +46,8 @@ Answer EmulatedDriver::find_stream(CUstream handle, StreamEntry* found) {
     found->context = context.context;
     found->stream = handle == per_thread_stream() ? engine_.per_thread_stream(context.execution)
                                                   : engine_.legacy_stream(context.execution);
+    if (found->stream == nullptr)
+      return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
     return {};
   }
   const auto entry = streams_.find(handle);

@@ -67,6 +67,7 @@ TEST(SystemCalls, AreNotMadeForDeviceMemory) {
   };
 #if defined(CUVMM_SANITIZED)
   std::puts("not tried under a sanitizer, whose allocator makes system calls of its own; the calls alone are");
+  std::fflush(stdout);  // before the child copies what is buffered
   EXPECT_TRUE(succeeds_in_child([] {
     Range range(on_device(0), {grant_device(0)});
     CHILD_CHECK(range.cycle());

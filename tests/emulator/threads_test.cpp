@@ -96,6 +96,7 @@ TEST(Threads, ReleaseResetAndRetainAPrimaryContextAtOnce) {
   configuration.mode = Mode::faithful;
   configuration.on_warning = [](const std::string&) {};
   Emulated driver(configuration);
+  const CUdeviceptr range = driver.mapped(chunk, on_device(1), grant_device(1));
   in_threads(6, [&](int index) {
     for (int round = 0; round < rounds(); ++round) {
       CUcontext context = nullptr;
@@ -111,7 +112,9 @@ TEST(Threads, ReleaseResetAndRetainAPrimaryContextAtOnce) {
                   enabled == CUDA_ERROR_CONTEXT_IS_DESTROYED)
           << enabled;
       ASSERT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRelease(0));
-      // No work on that memory: it may go at any moment, and the fault would stay with the device.
+      // Not on that memory: it may go at any moment, and the fault would stay with the device.
+      const CUresult set = driver->cuMemsetD8(range, 1, 100);
+      ASSERT_TRUE(set == CUDA_SUCCESS || set == CUDA_ERROR_CONTEXT_IS_DESTROYED) << set;
       if ((index + round) % 3 == 0) ASSERT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxReset(1));
       ASSERT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRelease(1));
     }
