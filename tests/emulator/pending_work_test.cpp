@@ -28,6 +28,9 @@ struct Work {
   Submit submit;
   CUresult fault = CUDA_ERROR_ILLEGAL_ADDRESS;  // what it ends in where its memory has gone
 };
+void PrintTo(const Work& work, std::ostream* stream) {
+  *stream << work.name;
+}
 const Work works[] = {
     {"Memset", "memset",
      [](Emulated& driver, CUdeviceptr range, CUdeviceptr) { return driver->cuMemsetD8(range, 1, 4096); }},
