@@ -34,6 +34,17 @@ CUresult EmulatedDriver::initialised(Work&& work) noexcept {
   });
 }
 
+// For calls that look at a handle or a pointer before they look at the driver's state.
+template <class Work>
+CUresult EmulatedDriver::initialised_else(CUresult otherwise, Work&& work) noexcept {
+  return answer([&]() -> Answer {
+    Answer refused = check_initialised();
+    if (refused.code == CUDA_ERROR_NOT_INITIALIZED) refused.code = otherwise;
+    if (!refused.ok()) return refused;
+    return work();
+  });
+}
+
 template <class Work>
 CUresult EmulatedDriver::with_context(Work&& work) noexcept {
   return initialised([&]() -> Answer {

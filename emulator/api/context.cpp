@@ -79,6 +79,17 @@ Context& ContextTable::primary(int device) {
   return *entry->second;
 }
 
+std::uint64_t ContextTable::life_of(const Context& context) {
+  const std::lock_guard lock(mutex_);
+  return context.life ? context.life->id : 0;
+}
+
+bool ContextTable::is_dead(CUcontext handle) {
+  const std::lock_guard lock(mutex_);
+  auto found = contexts_.find(handle);
+  return found != contexts_.end() && !found->second->life;
+}
+
 std::optional<ActiveContext> ContextTable::active(Context& context) {
   const std::lock_guard lock(mutex_);
   if (!context.life) return std::nullopt;

@@ -74,6 +74,10 @@ class ContextTable {
   [[nodiscard]] Context& primary(int device);
 
   [[nodiscard]] std::optional<ActiveContext> active(Context& context);
+  // The number of the context's present life; 0 while it is dead.
+  [[nodiscard]] std::uint64_t life_of(const Context& context);
+  // Whether the handle is that of a context which was alive once and is not now.
+  [[nodiscard]] bool is_dead(CUcontext handle);
 
   // Gives a dead context a life; under the lock.
   void begin(Context& context, std::shared_ptr<execution::Context> execution);

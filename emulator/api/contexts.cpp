@@ -278,6 +278,8 @@ CUresult EmulatedDriver::cuCtxSynchronize() {
 CUresult EmulatedDriver::cuCtxEnablePeerAccess(CUcontext peer_handle, unsigned int flags) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
+    if (contexts_.is_dead(peer_handle))
+      return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the peer's context was destroyed"};
     Context* peer = contexts_.find(peer_handle);
     if (peer == nullptr) return no_such_context(peer_handle);
     if (peer->device == context.device)

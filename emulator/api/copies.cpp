@@ -49,9 +49,10 @@ execution::Operation EmulatedDriver::copy_operation(const Operand& destination, 
   return operation;
 }
 
-// Found out by a copy or memset that runs: the driver looks again at what a graph touches, and at nothing else.
-CUresult EmulatedDriver::fault_of_vanished_memory(bool captured) {
-  return captured ? CUDA_ERROR_LAUNCH_FAILED : CUDA_ERROR_ILLEGAL_ADDRESS;
+// What work that finds its memory gone ends in: copies to and from the host and work of graphs are done by the copy
+// engines, which report otherwise than kernels do.
+CUresult EmulatedDriver::fault_of_vanished_memory(bool by_copy_engine) {
+  return by_copy_engine ? CUDA_ERROR_LAUNCH_FAILED : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 bool EmulatedDriver::is_captured(const execution::StreamPointer& stream) {
@@ -80,7 +81,7 @@ Answer EmulatedDriver::check_wrapped_copy(const Operand& destination, const Oper
 // What touches memory of the process itself is finished when the call returns, unless that memory is page-locked.
 Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source, std::size_t bytes, CopyWait wait) {
   StreamEntry entry;
-  if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+  if (Answer refused = find_working_stream(stream, &entry); !refused.ok()) return refused;
   if (bytes == 0) return {};
   const auto device = Accessor::device(entry.context->device);
   if (destination.who.is_host()) destination.who = device;
@@ -99,14 +100,15 @@ Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source
   const bool captured = is_captured(entry.stream);
   const bool waits = wait == CopyWait::host_side || (wait == CopyWait::if_pageable && !captured &&
                                                      (pageable(destination.address) || pageable(source.address)));
-  Operation operation = copy_operation(destination, source, bytes, fault_of_vanished_memory(captured));
+  const bool on_devices = machine_.is_device_address(destination.address) && machine_.is_device_address(source.address);
+  Operation operation = copy_operation(destination, source, bytes, fault_of_vanished_memory(captured || !on_devices));
   return executed(waits ? engine_.submit_and_wait(entry.stream, std::move(operation))
                         : engine_.submit(entry.stream, std::move(operation)));
 }
 
 CUresult EmulatedDriver::copy_in_context(Operand destination, Operand source, std::size_t bytes, CUstream stream,
                                          CopyWait wait) noexcept {
-  return with_context([&](const ActiveContext&) { return copy(stream, destination, source, bytes, wait); });
+  return initialised([&] { return copy(stream, destination, source, bytes, wait); });
 }
 
 CUresult EmulatedDriver::cuMemcpy(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
@@ -155,8 +157,10 @@ CUresult EmulatedDriver::cuMemcpyPeer(CUdeviceptr destination, CUcontext destina
 
 CUresult EmulatedDriver::cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
                                            CUcontext source_context, size_t bytes, CUstream stream) {
-  return with_context([&](const ActiveContext& current) -> Answer {
-    const auto find = [&](CUcontext handle) { return handle == nullptr ? current.context : contexts_.find(handle); };
+  return initialised([&]() -> Answer {
+    const auto find = [&](CUcontext handle) {
+      return handle == nullptr ? contexts_.current() : contexts_.find(handle);
+    };
     const Context* to = find(destination_context);
     const Context* from = find(source_context);
     if (to == nullptr || from == nullptr)
@@ -170,7 +174,7 @@ CUresult EmulatedDriver::cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext de
 Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes,
                             std::size_t count) {
   StreamEntry entry;
-  if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+  if (Answer refused = find_working_stream(stream, &entry); !refused.ok()) return refused;
   if (count == 0) return {};
   if (destination % pattern_bytes != 0)
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
@@ -203,7 +207,7 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
 
 CUresult EmulatedDriver::fill_in_context(CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes,
                                          std::size_t count, CUstream stream) noexcept {
-  return with_context([&](const ActiveContext&) { return fill(stream, destination, pattern, pattern_bytes, count); });
+  return initialised([&] { return fill(stream, destination, pattern, pattern_bytes, count); });
 }
 
 CUresult EmulatedDriver::cuMemsetD8(CUdeviceptr destination, unsigned char value, size_t count) {

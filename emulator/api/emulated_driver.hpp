@@ -83,6 +83,8 @@ class EmulatedDriver final : public driver::Interface {
   template <class Work>
   CUresult initialised(Work&& work) noexcept;
   template <class Work>
+  CUresult initialised_else(CUresult otherwise, Work&& work) noexcept;
+  template <class Work>
   CUresult with_context(Work&& work) noexcept;
   template <class Work>
   CUresult with_stream(CUstream handle, Work&& work) noexcept;
@@ -114,6 +116,7 @@ class EmulatedDriver final : public driver::Interface {
 
   // Streams.
   Answer find_stream(CUstream handle, StreamEntry* found);
+  Answer find_working_stream(CUstream handle, StreamEntry* found);
   Answer check_writable(CUdeviceptr address, std::size_t bytes, model::Accessor who);
   template <class Value>
   Answer submit_value_operation(const StreamEntry& entry, CUdeviceptr address, Value value, bool write,
@@ -127,7 +130,7 @@ class EmulatedDriver final : public driver::Interface {
   // Copies.
   [[nodiscard]] bool pageable(CUdeviceptr address);
   Answer check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to, Access& from);
-  [[nodiscard]] static CUresult fault_of_vanished_memory(bool captured);
+  [[nodiscard]] static CUresult fault_of_vanished_memory(bool by_copy_engine);
   [[nodiscard]] bool is_captured(const execution::StreamPointer& stream);
   void use_host_rights(Operand& operand, std::size_t bytes, bool write);
   Answer check_wrapped_copy(const Operand& destination, const Operand& source, std::size_t bytes);

@@ -38,15 +38,17 @@ CUresult EmulatedDriver::cuEventRecordWithFlags(CUevent event, CUstream stream, 
 }
 
 CUresult EmulatedDriver::cuEventQuery(CUevent event) {
-  return initialised([&] { return executed(engine_.query_event(events_.find(event))); });
+  return initialised_else(CUDA_ERROR_INVALID_HANDLE,
+                          [&] { return executed(engine_.query_event(events_.find(event))); });
 }
 
 CUresult EmulatedDriver::cuEventSynchronize(CUevent event) {
-  return initialised([&] { return executed(engine_.synchronize_event(events_.find(event))); });
+  return initialised_else(CUDA_ERROR_INVALID_HANDLE,
+                          [&] { return executed(engine_.synchronize_event(events_.find(event))); });
 }
 
 CUresult EmulatedDriver::cuEventDestroy(CUevent event) {
-  return initialised([&]() -> Answer {
+  return initialised_else(CUDA_ERROR_INVALID_HANDLE, [&]() -> Answer {
     if (Answer refused = executed(engine_.destroy_event(events_.find(event))); !refused.ok()) return refused;
     (void)events_.take(event);
     return {};
@@ -54,7 +56,7 @@ CUresult EmulatedDriver::cuEventDestroy(CUevent event) {
 }
 
 CUresult EmulatedDriver::cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
-  return initialised([&]() -> Answer {
+  return initialised_else(CUDA_ERROR_INVALID_HANDLE, [&]() -> Answer {
     if (milliseconds == nullptr)  // as the driver: not INVALID_VALUE
       return {CUDA_ERROR_INVALID_HANDLE, Rule::output_pointer, "pMilliseconds must not be null"};
     return executed(engine_.elapsed_time(events_.find(start), events_.find(end), *milliseconds));

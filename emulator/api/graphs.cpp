@@ -93,13 +93,12 @@ CUresult EmulatedDriver::cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* 
 }
 
 CUresult EmulatedDriver::cuGraphInstantiateWithFlags(CUgraphExec* graph_exec, CUgraph graph, unsigned long long flags) {
-  return initialised([&]() -> Answer {
+  return with_context([&](const ActiveContext&) -> Answer {
     if (graph_exec == nullptr) return null_output("phGraphExec");
     // UPLOAD (2) belongs to cuGraphInstantiateWithParams.
     constexpr unsigned long long known = 0xF & ~2ULL;
     if ((flags & ~known) != 0)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
-    if (Answer refused = check_not_failed(); !refused.ok()) return refused;
     execution::GraphExecPointer made;
     if (Answer refused = executed(engine_.instantiate(graphs_.find(graph), made)); !refused.ok()) return refused;
     *graph_exec = graph_execs_.add(std::make_shared<execution::GraphExecPointer>(std::move(made)));

@@ -125,7 +125,8 @@ CUresult EmulatedDriver::cuModuleLoadData(CUmodule* module, const void* image) {
 }
 
 CUresult EmulatedDriver::cuModuleUnload(CUmodule module) {
-  return with_context([&](const ActiveContext&) -> Answer {
+  return initialised([&]() -> Answer {
+    if (Answer refused = check_not_failed(); !refused.ok()) return refused;
     if (modules_.take(module) == nullptr)
       return {CUDA_ERROR_INVALID_HANDLE, Rule::argument_valid, fmt::format("{} is no module", fmt::ptr(module))};
     forget_functions();
@@ -139,7 +140,8 @@ void EmulatedDriver::forget_functions() {
 }
 
 CUresult EmulatedDriver::cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-  return with_context([&](const ActiveContext&) -> Answer {
+  return initialised([&]() -> Answer {
+    if (Answer refused = check_not_failed(); !refused.ok()) return refused;
     if (function == nullptr || name == nullptr || *name == '\0')
       return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "hfunc must not be null, name not empty"};
     const auto found = modules_.find(module);
@@ -159,12 +161,15 @@ CUresult EmulatedDriver::cuLaunchKernel(CUfunction function, unsigned int grid_d
                                         unsigned int grid_dim_z, unsigned int block_dim_x, unsigned int block_dim_y,
                                         unsigned int block_dim_z, unsigned int shared_mem_bytes, CUstream stream,
                                         void** kernel_params, void** extra) {
-  return with_context([&](const ActiveContext& context) -> Answer {
+  return initialised([&]() -> Answer {
+    // A current context must be the function's; none is as good, for a function and a stream that have one.
+    if (Answer refused = check_not_failed(); !refused.ok()) return refused;
+    const Context* current = contexts_.current();
     const auto found = functions_.find(function);
     if (found == nullptr)
       return {CUDA_ERROR_INVALID_HANDLE, Rule::argument_valid, fmt::format("{} is no function", fmt::ptr(function))};
     const auto module = found->module.lock();
-    if (module == nullptr || module->context != context.id)
+    if (module == nullptr || (current != nullptr && module->context != contexts_.life_of(*current)))
       return {CUDA_ERROR_INVALID_HANDLE, Rule::context_current, "the function was loaded in another context"};
     const KernelShape shape{
         {grid_dim_x, grid_dim_y, grid_dim_z}, {block_dim_x, block_dim_y, block_dim_z}, shared_mem_bytes};
@@ -173,7 +178,7 @@ CUresult EmulatedDriver::cuLaunchKernel(CUfunction function, unsigned int grid_d
     if (Answer refused = take_arguments(*found->kernel, kernel_params, extra, arguments); !refused.ok()) return refused;
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
-    if (entry.context != context.context)
+    if (module->context != contexts_.life_of(*entry.context))
       return {CUDA_ERROR_INVALID_HANDLE, Rule::context_current, "the stream belongs to another context"};
     return launch(entry, *found->kernel, shape, std::move(*arguments));
   });

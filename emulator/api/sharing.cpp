@@ -35,14 +35,17 @@ CUresult EmulatedDriver::cuMemImportFromShareableHandle(CUmemGenericAllocationHa
 
 CUresult EmulatedDriver::cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t size,
                                                        CUmemRangeHandleType handle_type, unsigned long long flags) {
-  return initialised([&]() -> Answer {
-    if (Answer refused = check_not_failed(); !refused.ok()) return refused;
+  return initialised_else(CUDA_ERROR_INVALID_VALUE, [&]() -> Answer {
+    ActiveContext context;
+    if (Answer refused = current_context(&context); !refused.ok()) return refused;
     return machine_.dma_buf(handle, pointer, size, handle_type, flags);
   });
 }
 
 CUresult EmulatedDriver::cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
-  return with_context([&](const ActiveContext&) -> Answer {
+  return initialised_else(CUDA_ERROR_INVALID_VALUE, [&]() -> Answer {
+    ActiveContext context;
+    if (Answer refused = current_context(&context); !refused.ok()) return refused;
     if (handle == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pHandle must not be null"};
     if (!machine_.find_heap_allocation(pointer))
       return {CUDA_ERROR_INVALID_VALUE, Rule::ipc_not_for_vmm,

@@ -57,6 +57,12 @@ Answer EmulatedDriver::find_stream(CUstream handle, StreamEntry* found) {
   return {};
 }
 
+// The same, which must not have failed: looked at before what a copy or memset touches.
+Answer EmulatedDriver::find_working_stream(CUstream handle, StreamEntry* found) {
+  if (Answer refused = find_stream(handle, found); !refused.ok()) return refused;
+  return executed(engine_.check_context(found->stream->context));
+}
+
 template <class Work>
 CUresult EmulatedDriver::with_stream(CUstream handle, Work&& work) noexcept {
   return initialised([&]() -> Answer {
@@ -87,7 +93,9 @@ CUresult EmulatedDriver::cuStreamCreateWithPriority(CUstream* stream, unsigned i
 }
 
 CUresult EmulatedDriver::cuStreamDestroy(CUstream stream) {
-  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+  return initialised_else(CUDA_ERROR_INVALID_HANDLE, [&]() -> Answer {
+    StreamEntry entry;
+    if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
     if (Answer refused = executed(engine_.destroy_stream(entry.stream)); !refused.ok()) return refused;
     (void)streams_.take(stream);
     return {};
@@ -165,7 +173,7 @@ Answer EmulatedDriver::submit_value_operation(const StreamEntry& entry, CUdevice
   auto run = [this, who, address, value, write, condition] {
     Access access;
     if (Answer refused = machine_.access(address, sizeof(Value), who, false, AddressKind::copy, access); !refused.ok())
-      return execution::Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, refused.detail);
+      return execution::Outcome::fault(CUDA_ERROR_LAUNCH_FAILED, refused.detail);
     if (write) {
       if (Answer refused = machine_.access(address, sizeof(Value), who, true, AddressKind::copy, access); !refused.ok())
         return execution::Outcome::fault(CUDA_ERROR_LAUNCH_FAILED, refused.detail);
