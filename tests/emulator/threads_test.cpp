@@ -112,8 +112,10 @@ TEST(Threads, ReleaseResetAndRetainAPrimaryContextAtOnce) {
                   enabled == CUDA_ERROR_CONTEXT_IS_DESTROYED)
           << enabled;
       ASSERT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRelease(0));
-      // Not on that memory: it may go at any moment, and the fault would stay with the device.
-      const CUresult set = driver->cuMemsetD8(range, 1, 100);
+      // Not on that memory: it may go at any moment, and the fault would stay with the device. Nor twice on the same
+      // bytes: what a context was running when it ended may overlap with what the next one runs.
+      const auto turn = static_cast<CUdeviceptr>(index * rounds() + round);
+      const CUresult set = driver->cuMemsetD8(range + 128 * turn, 1, 100);
       ASSERT_TRUE(set == CUDA_SUCCESS || set == CUDA_ERROR_CONTEXT_IS_DESTROYED) << set;
       if ((index + round) % 3 == 0) ASSERT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxReset(1));
       ASSERT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRelease(1));
