@@ -86,7 +86,8 @@ std::vector<Setting> make_settings() {
          const auto number = parse_number<int>(text);
          return number && *number >= 1 && *number <= model::max_devices && put(c.devices, number);
        }},
-      {"memory", size_values, "each device's memory, of which the driver keeps 526.8 MiB for itself; the profile's unless given",
+      {"memory", size_values,
+       "each device's memory, of which the driver keeps 526.8 MiB for itself; the profile's unless given",
        [](Configuration& c, std::string_view text) { return put(c.device_memory, parse_size(text)); }},
       {"address-base", size_values, "the first device address, a multiple of 2 MiB",
        [](Configuration& c, std::string_view text) { return put(c.address_base, parse_size(text)); }},

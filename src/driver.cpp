@@ -43,7 +43,8 @@ auto configured(Make make) {
   try {
     return make();
   } catch (const std::invalid_argument& error) {
-    raise(invalid_use("Driver::emulated", "configuration", error.what(), ""));
+    raise(invalid_use("Driver::emulated", "configuration", error.what(),
+                      "Correct the setting; docs/emulator.md lists what each may be"));
   }
 }
 

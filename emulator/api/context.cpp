@@ -4,6 +4,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "emulator/api/thread_storage.hpp"
+#include "emulator/execution/context.hpp"
+
 namespace cuvmm::emulator::api {
 namespace {
 
@@ -11,8 +14,7 @@ std::atomic<std::uint64_t> next_table_id{1};
 
 // A thread's stacks, by table: a process may have several emulated drivers, and a table may end before a thread does.
 std::unordered_map<std::uint64_t, std::vector<Context*>>& stacks_of_this_thread() {
-  thread_local std::unordered_map<std::uint64_t, std::vector<Context*>> stacks;
-  return stacks;
+  return of_this_thread<std::unordered_map<std::uint64_t, std::vector<Context*>>>();
 }
 
 }  // namespace
@@ -77,6 +79,13 @@ Context& ContextTable::primary(int device) {
   auto [entry, first] = primaries_.try_emplace(device, nullptr);
   if (entry->second == nullptr) entry->second = &add_locked(device, true);
   return *entry->second;
+}
+
+std::shared_ptr<execution::Context> ContextTable::execution_with(std::uint64_t execution_id) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [handle, context] : contexts_)
+    if (context->life && context->life->execution->id == execution_id) return context->life->execution;
+  return nullptr;
 }
 
 std::uint64_t ContextTable::life_of(const Context& context) {

@@ -69,6 +69,8 @@ class ContextTable {
   [[nodiscard]] Context& find_or_adopt(CUcontext handle);
   // The execution side of the life of that number; null once it has ended.
   [[nodiscard]] std::shared_ptr<execution::Context> execution_of(std::uint64_t id);
+  // The execution side with that number of its own (execution::Context::id), of whichever life; null if none is alive.
+  [[nodiscard]] std::shared_ptr<execution::Context> execution_with(std::uint64_t execution_id);
   // A dead context: begin() brings it to life.
   Context& add(int device);
   [[nodiscard]] Context& primary(int device);

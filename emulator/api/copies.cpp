@@ -34,8 +34,7 @@ execution::Operation EmulatedDriver::copy_operation(const Operand& destination, 
   operation.kind = OperationKind::copy;
   operation.description =
       fmt::format("copy of {} bytes from {:#x} to {:#x}", bytes, source.address, destination.address);
-  if (machine_.is_device_address(destination.address)) operation.touches.push_back({destination.address, bytes, true});
-  if (machine_.is_device_address(source.address)) operation.touches.push_back({source.address, bytes, false});
+  operation.touches = {{destination.address, bytes, true}, {source.address, bytes, false}};
   operation.run = [this, destination, source, bytes, code] {
     Access to, from;
     if (Answer refused = check_copy(destination, source, bytes, to, from); !refused.ok())

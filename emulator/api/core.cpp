@@ -4,6 +4,8 @@
 #include <exception>
 
 #include "emulator/api/answering.hpp"
+#include "emulator/api/fork_count.hpp"
+#include "emulator/api/thread_storage.hpp"
 #include "emulator/emulated_driver.hpp"
 #include "emulator/kernels/builtin_kernels.hpp"
 
@@ -15,7 +17,9 @@ struct Explanation {
   const void* driver = nullptr;
   std::string text;
 };
-thread_local Explanation last_explanation;
+Explanation& last_explanation() {
+  return of_this_thread<Explanation>();
+}
 
 struct ResultText {
   CUresult result;
@@ -60,20 +64,21 @@ void EmulatedDriver::add_kernel(HostKernel kernel) {
 EmulatedDriver::~EmulatedDriver() = default;
 
 CUresult EmulatedDriver::conclude(CUresult code, Rule rule, const char* detail) noexcept {
-  last_explanation.driver = this;
-  last_explanation.text.clear();
+  Explanation& last = last_explanation();
+  last.driver = this;
+  last.text.clear();
   if (code == CUDA_SUCCESS || code == CUDA_ERROR_NOT_READY) return code;
   const model::RuleText& text = model::text(rule);
   try {
-    last_explanation.text = fmt::format("{}: {} ({}). {}.", text.id, text.says, detail, text.way_out);
+    last.text = fmt::format("{}: {} ({}).\n{}.", text.id, text.says, detail, text.way_out);
   } catch (const std::exception&) {
-    last_explanation.text.clear();  // no memory left to explain with; the code says enough
+    last.text.clear();  // no memory left to explain with; the code says enough
   }
   return code;
 }
 
 std::string EmulatedDriver::explanation() const {
-  return last_explanation.driver == this ? last_explanation.text : std::string();
+  return last_explanation().driver == this ? last_explanation().text : std::string();
 }
 
 std::string EmulatedDriver::description() const {
@@ -86,6 +91,8 @@ std::string EmulatedDriver::description() const {
 Answer EmulatedDriver::check_initialised() const {
   if (!initialised_.load(std::memory_order_acquire))
     return {CUDA_ERROR_NOT_INITIALIZED, Rule::driver_initialised, "cuInit was not called"};
+  if (made_at_fork_count_ != fork_count())
+    return {CUDA_ERROR_NOT_INITIALIZED, Rule::not_after_fork, "the driver was made before this process was forked"};
   if (execution::inside_host_function())
     return {CUDA_ERROR_NOT_PERMITTED, Rule::host_function, "called from a host function"};
   return {};
@@ -135,7 +142,10 @@ namespace cuvmm::emulator {
 
 std::shared_ptr<driver::Interface> make_emulated_driver(const Configuration& configuration) {
   configuration.validate();
-  return std::make_shared<api::EmulatedDriver>(configuration);
+  // A forked child has none of the threads that the driver's end would wait for, and shares its bytes with the parent.
+  return {new api::EmulatedDriver(configuration), [made_at = api::fork_count()](const api::EmulatedDriver* driver) {
+            if (made_at == api::fork_count()) delete driver;
+          }};
 }
 
 }  // namespace cuvmm::emulator

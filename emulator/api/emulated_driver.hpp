@@ -12,6 +12,7 @@
 
 #include "driver/interface.hpp"
 #include "emulator/api/context.hpp"
+#include "emulator/api/fork_count.hpp"
 #include "emulator/api/handle_table.hpp"
 #include "emulator/api/machine.hpp"
 #include "emulator/execution/engine.hpp"
@@ -112,7 +113,7 @@ class EmulatedDriver final : public driver::Interface {
 
   Answer give_owner(const ActiveContext& context, Answer made);
   // Waits for the work of the context that owns memory.
-  Answer drain_owner(std::uint64_t owner);
+  Answer drain_users(std::uint64_t owner, std::uint64_t address, std::uint64_t bytes);
 
   // Streams.
   Answer find_stream(CUstream handle, StreamEntry* found);
@@ -157,6 +158,7 @@ class EmulatedDriver final : public driver::Interface {
   Answer pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer);
 
   std::atomic<bool> initialised_{false};
+  const unsigned made_at_fork_count_ = fork_count();
   Machine machine_;
   ContextTable contexts_;
   std::map<std::string, HostKernel, std::less<>> kernels_;  // never changes once made

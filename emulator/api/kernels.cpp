@@ -207,7 +207,7 @@ Outcome EmulatedDriver::run_kernel(const HostKernel& kernel, const KernelShape& 
   for (std::size_t index = 0; index < views.size(); ++index) {
     const KernelView& view = views[index];
     if (view.bytes > 0) {
-      if (view.address % view.alignment != 0)
+      if (view.alignment > 1 && view.address % view.alignment != 0)
         return Outcome::fault(CUDA_ERROR_MISALIGNED_ADDRESS, fmt::format("kernel {}: {:#x} is not a multiple of {}",
                                                                          kernel.name, view.address, view.alignment));
       if (Answer refused =

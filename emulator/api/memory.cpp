@@ -26,11 +26,17 @@ CUresult EmulatedDriver::cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
   });
 }
 
-// Memory is freed after all work of the context it belongs to, which is why code that frees under a running kernel gets
-// away with it. No context need be current.
-Answer EmulatedDriver::drain_owner(std::uint64_t owner) {
-  const auto context = contexts_.execution_of(owner);
-  return context == nullptr ? Answer() : executed(engine_.drain_context(context));
+// Memory is freed after all work of the context it belongs to, and all work of others that touches it, which is why
+// code that frees under a running kernel gets away with it. No context need be current.
+Answer EmulatedDriver::drain_users(std::uint64_t owner, std::uint64_t address, std::uint64_t bytes) {
+  if (const auto context = contexts_.execution_of(owner))
+    if (Answer finished = executed(engine_.drain_context(context)); !finished.ok()) return finished;
+  while (const auto user = engine_.first_unfinished_touching(address, bytes)) {
+    const auto context = contexts_.execution_with(user->context);
+    if (context == nullptr) break;                              // it has ended, and its work with it
+    if (!executed(engine_.drain_context(context)).ok()) break;  // what has failed touches nothing any more
+  }
+  return {};
 }
 
 CUresult EmulatedDriver::cuMemFree(CUdeviceptr pointer) {
@@ -38,7 +44,8 @@ CUresult EmulatedDriver::cuMemFree(CUdeviceptr pointer) {
     if (pointer == 0) return {};
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
     if (const auto allocation = machine_.find_heap_allocation(pointer); allocation && allocation->address == pointer)
-      if (Answer finished = drain_owner(allocation->owner); !finished.ok()) return finished;
+      if (Answer finished = drain_users(allocation->owner, allocation->address, allocation->bytes); !finished.ok())
+        return finished;
     return machine_.free(pointer);
   });
 }
@@ -71,7 +78,7 @@ CUresult EmulatedDriver::cuMemFreeHost(void* pointer) {
     if (pointer == nullptr) return {};
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
     if (const auto range = machine_.find_host_range(reinterpret_cast<std::uintptr_t>(pointer)))
-      if (Answer finished = drain_owner(range->owner); !finished.ok()) return finished;
+      if (Answer finished = drain_users(range->owner, range->address, range->bytes); !finished.ok()) return finished;
     return machine_.free_host(pointer);
   });
 }
@@ -87,7 +94,7 @@ CUresult EmulatedDriver::cuMemHostUnregister(void* pointer) {
   return initialised([&]() -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
     if (const auto range = machine_.find_host_range(reinterpret_cast<std::uintptr_t>(pointer)))
-      if (Answer finished = drain_owner(range->owner); !finished.ok()) return finished;
+      if (Answer finished = drain_users(range->owner, range->address, range->bytes); !finished.ok()) return finished;
     return machine_.unregister_host(pointer);
   });
 }

@@ -25,8 +25,9 @@ bool out_of_descriptors() noexcept {
 // The driver has no code of its own for a lack of descriptors, so it is looked for where one was needed and the code
 // is one that could hide it.
 bool may_hide_lack_of_descriptors(EntryPoint entry, CUresult result) noexcept {
+  if (result == CUDA_ERROR_OPERATING_SYSTEM) return true;
   if (info(entry).group != EntryPointGroup::sharing) return false;
-  return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_OPERATING_SYSTEM || result == CUDA_ERROR_UNKNOWN;
+  return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_UNKNOWN;
 }
 
 std::string name_of(Interface& driver, CUresult result) {
@@ -52,10 +53,13 @@ Failure describe_failure(Interface& driver, EntryPoint entry, CUresult result, s
   failure.code_name = name_of(driver, result);
   if (lacks_descriptors) {
     failure.kind = ErrorKind::out_of_descriptors;
-    failure.rule = "A shareable handle of that type is a file descriptor, and this process has none left";
+    failure.rule = "The driver needed a file descriptor, and this process has none left";
     failure.way_out = "Close descriptors that are no longer needed, or raise the limit (ulimit -n)";
   } else if (!explanation.empty()) {
-    failure.rule = std::move(explanation);
+    // The way out stands on a line of its own, where there is one.
+    const std::size_t end = explanation.find('\n');
+    failure.rule = explanation.substr(0, end);
+    if (end != std::string::npos) failure.way_out = explanation.substr(end + 1);
   } else {
     const Advice advice = advice_for(entry, result);
     failure.rule = advice.rule;
