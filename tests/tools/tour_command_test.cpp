@@ -35,6 +35,7 @@ class TourCommand : public ::testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     const ProgramResult result = run_program(words, environment);
     EXPECT_EQ(result.status, status) << result.output << result.errors;
+    EXPECT_EQ(result.errors, "");
     return Json::parse(result.output, nullptr, false);
   }
 
@@ -208,8 +209,9 @@ TEST_F(TourCommand, SaysWhatIsUnavailableWithoutVirtualMemory) {
 
 TEST_F(TourCommand, PassesOnEveryKindOfMachine) {
   const std::string path = file(4321);
-  for (const char* machine : {"profile=no-descriptors", "profile=no-compression", "profile=no-rdma", "profile=gb200",
-                              "mode=strict", "withhold-compression,withhold-rdma", "scheduler=stepped,seed=7"}) {
+  for (const char* machine :
+       {"profile=no-descriptors", "profile=no-compression", "profile=no-rdma", "profile=gb200", "mode=strict",
+        "withhold-compression,withhold-rdma", "scheduler=stepped,seed=7", "mode=strict,scheduler=stepped"}) {
     const Json report = tour(path, {"--devices", "2"}, {std::string("CUVMM_EMULATOR=") + machine});
     EXPECT_EQ(with_status(report, "passed"), all_stops_) << machine;
   }
@@ -280,6 +282,20 @@ INSTANTIATE_TEST_SUITE_P(Faults, TourWithWrongDriver,
                                                        "4.16.1.2", "descriptors: the device says yes"},
                                            WrongDriver{"CUVMM_INJECT_FAULT=cuMemUnmap:2:UNKNOWN", "4.16.2",
                                                        "unmapping the whole mapping is accepted"}));
+
+TEST_F(TourCommand, FailsWhereACleanUpFails) {
+  const std::string path = file(10);
+  // The reference's plain memory is freed by the stop, the module by the end of the tour.
+  const Json report = tour(path, {}, {"CUVMM_INJECT_FAULT=cuMemFree:1:UNKNOWN"}, 1);
+  EXPECT_EQ(with_status(report, "failed"), Words{"4.16.1.2"});
+  EXPECT_NE(stop(report, "4.16.1.2")["reason"].get<std::string>().find("cuMemFree"), std::string::npos);
+
+  const ProgramResult result =
+      run_program({"tour", path, "--driver", "emulated"}, {"CUVMM_INJECT_FAULT=cuModuleUnload:1:UNKNOWN"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.output.find("3 passed"), std::string::npos) << result.output;
+  EXPECT_NE(result.errors.find("a clean-up failed: cuModuleUnload"), std::string::npos) << result.errors;
+}
 
 TEST_F(TourCommand, RefusesALieThatIsNone) {
   const ProgramResult result = run_program({"tour", file(10), "--driver", "emulated"}, {"CUVMM_LIE=white"});

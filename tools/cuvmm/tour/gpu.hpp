@@ -53,6 +53,10 @@ class Gpu {
   // Makes the device's context the thread's current one.
   void make_current() const;
 
+  // Waits for all work of its context, for destructors that take memory from under that work: unmapping does not wait.
+  // A failure goes to the clean-up failure handler.
+  void finish_work() const noexcept;
+
   // The free bytes of the device's memory, as the driver tells them.
   [[nodiscard]] std::uint64_t free_memory() const;
 

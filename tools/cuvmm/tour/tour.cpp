@@ -10,6 +10,7 @@
 #include "cuvmm/error.hpp"
 #include "driver/counting_driver.hpp"
 #include "tour/choose_driver.hpp"
+#include "tour/cleanup_watch.hpp"
 #include "tour/content_checksum.hpp"
 
 namespace cuvmm::tour {
@@ -29,9 +30,11 @@ std::uint64_t checksum_of(const InputFile& input, Progress& progress) {
 }
 
 // Visits the stop and judges it. What goes wrong with the input is no matter of the stop, and is passed on.
-void judge(const Stop& stop, Visit& visit, StopReport& report) {
+void judge(const Stop& stop, Visit& visit, CleanupWatch& watch, StopReport& report) {
   try {
     stop.visit(visit);
+    const std::string not_given_back = watch.take();
+    visit.checks.require(not_given_back.empty(), "all that the stop took is given back", not_given_back);
     report.status = Status::passed;
   } catch (const InputError&) {
     throw;
@@ -41,6 +44,10 @@ void judge(const Stop& stop, Visit& visit, StopReport& report) {
   } catch (const std::exception& why) {
     report.status = Status::failed;
     report.reason = why.what();
+  }
+  if (const std::string not_given_back = watch.take(); !not_given_back.empty()) {
+    report.status = Status::failed;
+    report.reason += fmt::format(" Then a clean-up failed: {}", not_given_back);
   }
   visit.input.require_unchanged();
 }
@@ -74,6 +81,12 @@ class Tour {
     std::fflush(stdout);
   }
 
+  // Gives back what the stops share. What failed at that, in one text; empty if nothing did.
+  std::string end() {
+    gpus_.clear();
+    return watch_.take();
+  }
+
   Report visit_all() {
     const std::uint64_t total = input_.size() * (1 + stops_.size());
     Progress progress(total, options_.json ? Progress::Write{} : terminal_writer(total));
@@ -95,7 +108,7 @@ class Tour {
     Visit visit{Driver::wrap(counter_), gpus_, input_, checksum, choice(), progress, checks, stop.shown, 0};
     const driver::CallCounts before = counter_->snapshot();
     const auto start = std::chrono::steady_clock::now();
-    judge(stop, visit, report);
+    judge(stop, visit, watch_, report);
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     for (const auto& [entry_point, count] : (counter_->snapshot() - before).called()) {
       report.calls.emplace(driver::name(entry_point), count);
@@ -112,6 +125,7 @@ class Tour {
   const InputFile& input_;
   std::vector<Stop> stops_;
   std::string remark_;
+  CleanupWatch watch_;
   std::shared_ptr<driver::CountingDriver> counter_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
   Report report_;
@@ -153,8 +167,12 @@ int run_tour(const Options& options) {
     Tour tour(options, input);
     tour.announce();
     const Report report = tour.visit_all();
+    const std::string not_given_back = tour.end();
     std::fputs((options.json ? as_json(report) : as_table(report)).c_str(), stdout);
-    return any_failed(report) ? failed : 0;
+    if (!not_given_back.empty()) {
+      std::fputs(fmt::format("cuvmm tour: a clean-up failed: {}\n", not_given_back).c_str(), stderr);
+    }
+    return any_failed(report) || !not_given_back.empty() ? failed : 0;
   } catch (const InputError& error) {
     std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);
   } catch (const Error& error) {

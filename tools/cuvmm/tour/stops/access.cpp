@@ -40,6 +40,9 @@ class AccessTour {
         mapping_(Mapping::create(AddressReservation::create(visit.driver, size_), 0,
                                  PhysicalMemory::create(visit.driver, {gpu_.location()}, size_))),
         address_(mapping_.address().value) {}
+  AccessTour(const AccessTour&) = delete;
+  AccessTour& operator=(const AccessTour&) = delete;
+  ~AccessTour() { gpu_.finish_work(); }  // a check that failed may have left a copy or a memset at work
 
   void fresh_mapping() {
     require_rights(gpu_, none, "a fresh mapping");
@@ -84,6 +87,7 @@ class AccessTour {
     grant(mapping_, gpu_.location(), read_write);
     require_rights(gpu_, read_write, "a grant given again");
     require_accepted(visit_.checks, driver_.cuMemsetD8(address_, 0, 1), "a memset after a grant given again");
+    require_accepted(visit_.checks, driver_.cuCtxSynchronize(), "the wait for that memset");
   }
 
   // Another device gets its own rights to the same memory, and loses them without the first noticing.

@@ -25,6 +25,9 @@ class LifeCycle {
  public:
   explicit LifeCycle(Visit& visit)
       : visit_(visit), driver_(visit.driver.interface()), gpu_(*visit.gpus.front()), properties_{gpu_.location()} {}
+  LifeCycle(const LifeCycle&) = delete;
+  LifeCycle& operator=(const LifeCycle&) = delete;
+  ~LifeCycle() { gpu_.finish_work(); }  // a check that failed may have left a copy at work
 
   // 1. The granularity: every size is a multiple of it. At least two granules, so that there are parts.
   void choose_size() {

@@ -6,6 +6,7 @@
 #include <map>
 #include <string_view>
 
+#include "clean_up.hpp"
 #include "cuvmm/copy.hpp"
 #include "cuvmm/physical_memory.hpp"
 #include "driver/call.hpp"
@@ -165,7 +166,7 @@ class PlainMemory {
   }
   PlainMemory(const PlainMemory&) = delete;
   PlainMemory& operator=(const PlainMemory&) = delete;
-  ~PlainMemory() { driver_.interface().cuMemFree(address_); }
+  ~PlainMemory() { clean_up<EntryPoint::cuMemFree>(driver_.interface(), address_); }
 
   [[nodiscard]] DeviceAddress address() const noexcept { return DeviceAddress(address_); }
 
