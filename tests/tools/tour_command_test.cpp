@@ -280,8 +280,17 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(Faults, TourWithWrongDriver,
                          ::testing::Values(WrongDriver{"CUVMM_INJECT_FAULT=cuMemExportToShareableHandle:1:UNKNOWN",
                                                        "4.16.1.2", "descriptors: the device says yes"},
+                                           WrongDriver{"CUVMM_INJECT_FAULT=cuMemUnmap:1:UNKNOWN", "4.16.2",
+                                                       "the driver answered CUDA_ERROR_UNKNOWN"},
                                            WrongDriver{"CUVMM_INJECT_FAULT=cuMemUnmap:2:UNKNOWN", "4.16.2",
                                                        "unmapping the whole mapping is accepted"}));
+
+TEST_F(TourCommand, ARefusalForAnotherReasonIsNone) {
+  // The first mapping is that of a part of the allocation. Child processes of other stops have first mappings too.
+  const Json report = tour(file(10), {"--stop", "4.16.2"}, {"CUVMM_INJECT_FAULT=cuMemMap:1:OUT_OF_MEMORY"}, 1);
+  EXPECT_NE(stop(report, "4.16.2")["reason"].get<std::string>().find("the driver answered CUDA_ERROR_OUT_OF_MEMORY"),
+            std::string::npos);
+}
 
 TEST_F(TourCommand, FailsWhereACleanUpFails) {
   const std::string path = file(10);

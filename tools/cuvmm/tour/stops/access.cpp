@@ -122,14 +122,18 @@ class AccessTour {
     require_rights(gpu_, read_only, "a grant to read");
     unsigned char byte = 0;
     require_accepted(visit_.checks, driver_.cuMemcpyDtoH(&byte, address_, 1), "a copy out of a read-only mapping");
-    require_refused(visit_.checks, driver_.cuMemcpyHtoD(address_, &byte, 1), "a copy into a read-only mapping");
-    require_refused(visit_.checks, driver_.cuMemsetD8(address_, 0xFF, 1), "a memset of a read-only mapping");
+    require_refused(visit_.checks, driver_.cuMemcpyHtoD(address_, &byte, 1), {abi::CUDA_ERROR_INVALID_VALUE},
+                    "a copy into a read-only mapping");
+    require_refused(visit_.checks, driver_.cuMemsetD8(address_, 0xFF, 1), {abi::CUDA_ERROR_INVALID_VALUE},
+                    "a memset of a read-only mapping");
   }
 
   void require_copies_refused(const std::string& where) {
     unsigned char byte = 0;
-    require_refused(visit_.checks, driver_.cuMemcpyHtoD(address_, &byte, 1), "a copy into " + where);
-    require_refused(visit_.checks, driver_.cuMemcpyDtoH(&byte, address_, 1), "a copy out of " + where);
+    require_refused(visit_.checks, driver_.cuMemcpyHtoD(address_, &byte, 1), {abi::CUDA_ERROR_INVALID_VALUE},
+                    "a copy into " + where);
+    require_refused(visit_.checks, driver_.cuMemcpyDtoH(&byte, address_, 1), {abi::CUDA_ERROR_INVALID_VALUE},
+                    "a copy out of " + where);
   }
 
   void require_rights(const Gpu& gpu, AccessRights expected, const std::string& whose) {
