@@ -178,9 +178,13 @@ TEST_F(TourCommand, RefusesWhatIsNoOrdinaryFile) {
 TEST_F(TourCommand, RefusesWrongUsage) {
   expect_refused({"tour"}, "needs a FILE");
   expect_refused({"tour", file(10), "--stop", "4.16.99"}, "4.16.1.2, 4.16.2, 4.16.3.4");
-  EXPECT_EQ(run_program({}).status, 2);
-  EXPECT_EQ(run_program({"detour"}).status, 2);
-  EXPECT_EQ(run_program({"tour", file(10), "--driver", "vulkan"}).status, 2);
+  expect_refused({}, "a subcommand is needed; there is: tour");
+  expect_refused({"detour"}, "there is no subcommand 'detour'; there is: tour");
+  expect_refused({"--list"}, "there is no subcommand '--list'; there is: tour");
+  const ProgramResult driver = run_program({"tour", file(10), "--driver", "vulkan"});
+  EXPECT_EQ(driver.status, 2);
+  EXPECT_NE(driver.errors.find("there is no driver 'vulkan'; there are: auto, cuda, emulated"), std::string::npos)
+      << driver.errors;
   EXPECT_EQ(run_program({"tour", file(10), "--devices", "0"}).status, 2);
 }
 
@@ -280,16 +284,16 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(Faults, TourWithWrongDriver,
                          ::testing::Values(WrongDriver{"CUVMM_INJECT_FAULT=cuMemExportToShareableHandle:1:UNKNOWN",
                                                        "4.16.1.2", "descriptors: the device says yes"},
-                                           WrongDriver{"CUVMM_INJECT_FAULT=cuMemUnmap:1:UNKNOWN", "4.16.2",
-                                                       "the driver answered CUDA_ERROR_UNKNOWN"},
                                            WrongDriver{"CUVMM_INJECT_FAULT=cuMemUnmap:2:UNKNOWN", "4.16.2",
                                                        "unmapping the whole mapping is accepted"}));
 
 TEST_F(TourCommand, ARefusalForAnotherReasonIsNone) {
-  // The first mapping is that of a part of the allocation. Child processes of other stops have first mappings too.
-  const Json report = tour(file(10), {"--stop", "4.16.2"}, {"CUVMM_INJECT_FAULT=cuMemMap:1:OUT_OF_MEMORY"}, 1);
-  EXPECT_NE(stop(report, "4.16.2")["reason"].get<std::string>().find("the driver answered CUDA_ERROR_OUT_OF_MEMORY"),
-            std::string::npos);
+  // The first mapping and the first unmapping are of a part. Other stops have first ones too.
+  for (const std::string fault : {"cuMemMap:1:OUT_OF_MEMORY", "cuMemUnmap:1:UNKNOWN"}) {
+    const Json report = tour(file(10), {"--stop", "4.16.2"}, {"CUVMM_INJECT_FAULT=" + fault}, 1);
+    const std::string answer = "the driver answered CUDA_ERROR_" + fault.substr(fault.rfind(':') + 1);
+    EXPECT_NE(stop(report, "4.16.2")["reason"].get<std::string>().find(answer), std::string::npos) << fault;
+  }
 }
 
 TEST_F(TourCommand, FailsWhereACleanUpFails) {
@@ -304,6 +308,17 @@ TEST_F(TourCommand, FailsWhereACleanUpFails) {
   EXPECT_EQ(result.status, 1);
   EXPECT_NE(result.output.find("3 passed"), std::string::npos) << result.output;
   EXPECT_NE(result.errors.find("a clean-up failed: cuModuleUnload"), std::string::npos) << result.errors;
+}
+
+TEST_F(TourCommand, SaysThatItsOutputIsLost) {
+  const std::string path = file(10);
+  for (const Words& words :
+       {Words{"tour", path, "--driver", "emulated"}, Words{"tour", path, "--driver", "emulated", "--json"},
+        Words{"tour", "--list"}, Words{"--version"}, Words{"--help"}}) {
+    const ProgramResult result = run_program(words, {}, "/dev/full");
+    EXPECT_EQ(result.status, 2) << words.back();
+    EXPECT_NE(result.errors.find("Standard output cannot be written to"), std::string::npos) << result.errors;
+  }
 }
 
 TEST_F(TourCommand, RefusesALieThatIsNone) {

@@ -12,6 +12,7 @@
 #include "tour/choose_driver.hpp"
 #include "tour/cleanup_watch.hpp"
 #include "tour/content_checksum.hpp"
+#include "tour/output.hpp"
 
 namespace cuvmm::tour {
 namespace {
@@ -72,13 +73,13 @@ class Tour {
   void announce() const {
     if (!remark_.empty()) std::fputs((remark_ + "\n").c_str(), stderr);
     if (options_.json) return;
-    fmt::print("Driver: {}\n", report_.driver);
+    std::string text = fmt::format("Driver: {}\n", report_.driver);
     for (const DeviceReport& device : report_.devices) {
-      fmt::print("Device {}: {}, {} bytes\n", device.ordinal, device.name, with_separators(device.memory_bytes));
+      text += fmt::format("Device {}: {}, {}\n", device.ordinal, device.name, bytes_in_words(device.memory_bytes));
     }
-    fmt::print("Input: {}, {} bytes{}\n\n", quoted(input_.path()), with_separators(input_.size()),
-               input_.size() == 0 ? "; it is empty, so that the features are shown and no byte moves" : "");
-    std::fflush(stdout);
+    text += fmt::format("Input: {}, {}{}\n\n", quoted(input_.path()), bytes_in_words(input_.size()),
+                        input_.size() == 0 ? "; it is empty, so that the features are shown and no byte moves" : "");
+    write_out(text);
   }
 
   // Gives back what the stops share. What failed at that, in one text; empty if nothing did.
@@ -160,7 +161,7 @@ int run_tour(const Options& options) {
   try {
     if (const std::string wrong = contradiction(options); !wrong.empty()) throw InputError(wrong);
     if (options.list) {
-      std::fputs(list_of_stops().c_str(), stdout);
+      write_out(list_of_stops());
       return 0;
     }
     const InputFile input(options.file);
@@ -168,12 +169,14 @@ int run_tour(const Options& options) {
     tour.announce();
     const Report report = tour.visit_all();
     const std::string not_given_back = tour.end();
-    std::fputs((options.json ? as_json(report) : as_table(report)).c_str(), stdout);
     if (!not_given_back.empty()) {
       std::fputs(fmt::format("cuvmm tour: a clean-up failed: {}\n", not_given_back).c_str(), stderr);
     }
+    write_out(options.json ? as_json(report) : as_table(report));
     return any_failed(report) || !not_given_back.empty() ? failed : 0;
   } catch (const InputError& error) {
+    std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);
+  } catch (const OutputLost& error) {
     std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);
   } catch (const Error& error) {
     std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);
