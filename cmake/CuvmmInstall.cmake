@@ -1,6 +1,6 @@
 # What `cmake --install` puts down: the libraries, the public headers, the command, a CMake package and a pkg-config file.
 #
-# Components are those of the design that are built. A component's library links other static libraries of the project
+# Components are those of these that are built. A component's library links other static libraries of the project
 # (the emulated driver, for one), which are installed with it.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -84,6 +84,9 @@ if(CUVMM_INSTALLED_TARGETS)
   install(EXPORT cuvmm-targets NAMESPACE cuvmm:: DESTINATION "${CUVMM_PACKAGE_FOLDER}")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/cuvmm" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
           FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
+  # What a program needs to configure an emulated machine of its own, and to give it kernels.
+  install(FILES "${PROJECT_SOURCE_DIR}/emulator/configuration.hpp" "${PROJECT_SOURCE_DIR}/emulator/host_kernel.hpp"
+          DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/cuvmm/emulator")
   install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
   configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/cuvmm-config.cmake.in"

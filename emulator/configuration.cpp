@@ -42,23 +42,23 @@ void Configuration::validate() const {
   if (devices < 1 || devices > model::max_devices)
     refuse(fmt::format("devices is {}; there can be 1 to {}", devices, model::max_devices));
   if (memory_per_device() < granule || memory_per_device() < profile.device_memory_reserved + granule)
-    refuse(fmt::format("device_memory is {} bytes; it must exceed the {} bytes that the driver keeps by at least {}",
+    refuse(fmt::format("memory (device_memory) is {} bytes; it must exceed the {} bytes that the driver keeps by at least {}",
                        memory_per_device(), profile.device_memory_reserved, granule));
   if (address_base == 0 || address_base % granule != 0 || address_bytes % granule != 0 || address_bytes < granule)
-    refuse(fmt::format("address_base {:#x} and address_bytes {:#x} must be non-zero multiples of {}", address_base,
+    refuse(fmt::format("address-base (address_base) {:#x} and address-bytes (address_bytes) {:#x} must be non-zero multiples of {}", address_base,
                        address_bytes, granule));
   if (address_base + address_bytes < address_base || address_base + address_bytes > std::uint64_t{1} << 62)
-    refuse(fmt::format("address_base {:#x} and address_bytes {:#x} must end at 2^62 at most", address_base,
+    refuse(fmt::format("address-base (address_base) {:#x} and address-bytes (address_bytes) {:#x} must end at 2^62 at most", address_base,
                        address_bytes));
   if (memory_per_device() > most_memory || profile.host_memory > most_memory)
-    refuse(fmt::format("device_memory is {} bytes and profile.host_memory {}; both can be {} at most",
+    refuse(fmt::format("memory (device_memory) is {} bytes and profile.host_memory {}; both can be {} at most",
                        memory_per_device(), profile.host_memory, most_memory));
   for (const HostKernel& kernel : kernels)
     if (kernel.name.empty() || !kernel.views || !kernel.run)
       refuse(fmt::format("the host kernel '{}' must have a name, a views and a run function", kernel.name));
   for (const auto& [device, peer] : no_peer_access)
     if (std::min(device, peer) < 0 || std::max(device, peer) >= devices || device == peer)
-      refuse(fmt::format("no_peer_access has the pair ({}, {}); both must be different devices below {}", device, peer,
+      refuse(fmt::format("no-peer (no_peer_access) has the pair ({}, {}); both must be different devices below {}", device, peer,
                          devices));
 }
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/host_kernel.hpp"
+#include "host_kernel.hpp"  // beside this file, here and where both are installed
 
 namespace cuvmm::emulator {
 
@@ -88,9 +88,9 @@ struct Configuration {
 
   // The default configuration with the settings in the JSON file that CUVMM_EMULATOR_CONFIG names, if it is set, and
   // over them those in CUVMM_EMULATOR: "profile=h200-580,devices=2,set-access-fails". docs/emulator.md lists the
-  // settings. Throws std::invalid_argument, which names the setting, its value, what is allowed, and where it came
-  // from.
-  [[nodiscard]] static Configuration from_environment();
+  // settings. There are at least `least_devices` devices, also where fewer are set. Throws std::invalid_argument, which
+  // names the setting, its value, what is allowed, and where it came from.
+  [[nodiscard]] static Configuration from_environment(int least_devices = 1);
 
   // Throws std::invalid_argument, which names the setting, the rule and the way out, for a configuration no driver can
   // be made from.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <stdexcept>
@@ -13,7 +14,7 @@
 namespace cuvmm::emulator {
 namespace {
 
-constexpr const char* size_values = "a number of bytes, such as 8GiB, 512MiB, 4096 or 0x1000";
+constexpr const char* size_values = "a number of bytes, such as 8GiB, 2048MiB or 0x80000000";
 constexpr const char* switch_values = "true or false; the name alone means true";
 
 template <class Number>
@@ -85,7 +86,7 @@ std::vector<Setting> make_settings() {
          const auto number = parse_number<int>(text);
          return number && *number >= 1 && *number <= model::max_devices && put(c.devices, number);
        }},
-      {"memory", size_values, "each device's memory; the profile's unless given",
+      {"memory", size_values, "each device's memory, of which the driver keeps 526.8 MiB for itself; the profile's unless given",
        [](Configuration& c, std::string_view text) { return put(c.device_memory, parse_size(text)); }},
       {"address-base", size_values, "the first device address, a multiple of 2 MiB",
        [](Configuration& c, std::string_view text) { return put(c.address_base, parse_size(text)); }},
@@ -144,7 +145,7 @@ const std::vector<Setting>& settings() {
   return all;
 }
 
-Configuration configuration_of(const std::vector<GivenSetting>& given) {
+Configuration configuration_of(const std::vector<GivenSetting>& given, int least_devices) {
   Configuration configuration;
   // The profile brings behaviours of its own, which the other settings change.
   for (const GivenSetting& one : given)
@@ -154,6 +155,7 @@ Configuration configuration_of(const std::vector<GivenSetting>& given) {
     if (one.name != "profile") set(configuration, one);
     if (sources.empty() || sources.back() != one.source) sources.push_back(one.source);
   }
+  configuration.devices = std::max(configuration.devices, least_devices);
   try {
     configuration.validate();
   } catch (const std::invalid_argument& error) {

@@ -37,6 +37,6 @@ struct GivenSetting {
 
 // The default configuration with these settings, later ones over earlier ones, the profile before all others. Throws
 // std::invalid_argument, which names setting, value, what is allowed and the source.
-[[nodiscard]] Configuration configuration_of(const std::vector<GivenSetting>& given);
+[[nodiscard]] Configuration configuration_of(const std::vector<GivenSetting>& given, int least_devices = 1);
 
 }  // namespace cuvmm::emulator

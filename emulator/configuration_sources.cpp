@@ -92,13 +92,13 @@ std::vector<GivenSetting> settings_in_json(const std::string& text, const std::s
   return given;
 }
 
-Configuration Configuration::from_environment() {
+Configuration Configuration::from_environment(int least_devices) {
   std::vector<GivenSetting> given;
   if (const char* path = std::getenv("CUVMM_EMULATOR_CONFIG"); path != nullptr && *path != '\0')
     given = settings_in_json(content_of(path), fmt::format("CUVMM_EMULATOR_CONFIG, file '{}'", path));
   if (const char* list = std::getenv("CUVMM_EMULATOR"); list != nullptr)
     for (GivenSetting& one : settings_in_list(list, "CUVMM_EMULATOR")) given.push_back(std::move(one));
-  return configuration_of(given);
+  return configuration_of(given, least_devices);
 }
 
 }  // namespace cuvmm::emulator

@@ -50,7 +50,7 @@ auto configured(Make make) {
 }  // namespace
 
 Driver Driver::emulated() {
-  return emulated(configured(emulator::Configuration::from_environment));
+  return emulated(configured([] { return emulator::Configuration::from_environment(); }));
 }
 
 Driver Driver::emulated(const emulator::Configuration& configuration) {

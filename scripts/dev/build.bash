@@ -19,7 +19,14 @@ run_cmake() {
 configure() {
   check_preset "$1"
   install_packages
-  [ -f "$root/build/$1/build.ninja" ] || run_cmake "$1" --preset "$1" >&2
+  [ -f "$root/build/$1/build.ninja" ] || configure_anew "$1"
+}
+
+# Says what CMake says if that fails, and nothing else.
+configure_anew() {
+  local said
+  said=$(run_cmake "$1" --preset "$1" 2>&1) || fail "CMake cannot configure the preset $1:
+$said"
 }
 
 # build PRESET [TARGET...]

@@ -1,5 +1,6 @@
 // Sends bytes through emulated device memory, and breaks a rule: enough to need everything that is installed.
 #include <cuvmm/cuvmm.hpp>
+#include <cuvmm/emulator/configuration.hpp>
 #include <iostream>
 #include <numeric>
 #include <vector>
@@ -32,6 +33,12 @@ bool broken_rule_is_named(const cuvmm::Driver& driver) {
   return false;
 }
 
+bool machines_can_be_configured() {
+  cuvmm::emulator::Configuration two;
+  two.devices = 2;
+  return cuvmm::Driver::emulated(two).device_count() == 2;
+}
+
 }  // namespace
 
 int main() {
@@ -42,6 +49,10 @@ int main() {
   }
   if (!bytes_come_back(driver)) {
     std::cerr << "the bytes came back changed\n";
+    return 1;
+  }
+  if (!machines_can_be_configured()) {
+    std::cerr << "an emulated machine of two devices has not two\n";
     return 1;
   }
   if (!broken_rule_is_named(driver)) {

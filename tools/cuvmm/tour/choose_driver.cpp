@@ -14,9 +14,7 @@ namespace {
 
 OpenedDriver open_emulated_driver(int devices) {
   try {
-    emulator::Configuration configuration = emulator::Configuration::from_environment();
-    configuration.devices = std::max(configuration.devices, devices);
-    return {Driver::emulated(configuration), {}};
+    return {Driver::emulated(emulator::Configuration::from_environment(devices)), {}};
   } catch (const std::invalid_argument& error) {
     throw InputError(error.what());
   } catch (const InvalidUse& error) {
