@@ -25,7 +25,8 @@ std::string name_to_number(std::string& name) {
 void add_driver_option(CLI::App& command, DriverChoice& choice) {
   command
       .add_option("--driver", choice,
-                  "auto (the CUDA driver if it has a device, else the emulated one), cuda, or emulated")
+                  "auto (what CUVMM_DRIVER names; else the CUDA driver if it has a device, else the emulated one), "
+                  "cuda, or emulated")
       ->option_text("DRIVER [auto]")
       ->transform(CLI::Validator(name_to_number, ""));
 }
