@@ -221,7 +221,44 @@ TEST_F(TourCommand, PassesOnEveryKindOfMachine) {
   }
 }
 
+TEST_F(TourCommand, SaysWhatIsUnavailableWithTooLittleMemory) {
+  const std::string path = file(10);
+  const Json little = tour(path, {}, {"CUVMM_EMULATOR=memory=532MiB"});
+  EXPECT_EQ(with_status(little, "unavailable"), (Words{"4.16.2", "4.16.3.4"}));
+  EXPECT_NE(stop(little, "4.16.2")["reason"].get<std::string>().find("it takes 6,291,456 bytes of free device memory"),
+            std::string::npos);
+  EXPECT_EQ(with_status(tour(path, {}, {"CUVMM_EMULATOR=memory=534MiB"}), "passed"), all_stops_);
+}
+
+TEST_F(TourCommand, TellsWhatTheTrialsTold) {
+  const Words words{"tour", file(10), "--driver", "emulated", "--stop", "4.16.1.2"};
+  const std::string withheld = run_program(words, {"CUVMM_EMULATOR=withhold-compression,withhold-rdma"}).output;
+  EXPECT_NE(withheld.find("fabric handles yes (no IMEX channel), compression yes (not given), "
+                          "GPUDirect RDMA yes (not given), multicast"),
+            std::string::npos)
+      << withheld;
+  const std::string given = run_program(words).output;
+  EXPECT_NE(given.find("compression yes, GPUDirect RDMA yes, "), std::string::npos) << given;
+}
+
+TEST_F(TourCommand, ObeysTheEnvironmentsDriver) {
+  const Words words{"tour", file(10), "--stop", "4.16.1.2"};
+  const ProgramResult emulated = run_program(words, {"CUVMM_DRIVER=emulated"});
+  EXPECT_EQ(emulated.status, 0);
+  EXPECT_EQ(emulated.errors, "");
+  EXPECT_NE(emulated.output.find("Driver: emulated"), std::string::npos) << emulated.output;
+  const ProgramResult cuda = run_program(words, {"CUVMM_DRIVER=cuda", "CUDA_VISIBLE_DEVICES="});
+  EXPECT_EQ(cuda.status, 2);
+  EXPECT_NE(cuda.errors.find("take --driver emulated"), std::string::npos) << cuda.errors;
+  const ProgramResult neither = run_program(words, {"CUVMM_DRIVER=vulkan"});
+  EXPECT_EQ(neither.status, 2);
+  EXPECT_NE(neither.errors.find("'vulkan'"), std::string::npos) << neither.errors;
+}
+
 TEST_F(TourCommand, LeavesOutADeviceThatCannotReachTheFirst) {
+  const Json three = tour(file(10), {"--devices", "3"}, {"CUVMM_EMULATOR=no-peer=0-1"});
+  EXPECT_EQ(with_status(three, "passed"), all_stops_);
+  EXPECT_TRUE(has_check(stop(three, "4.16.3.4"), "device 2"));
   const Json report = tour(file(10), {"--devices", "2"}, {"CUVMM_EMULATOR=devices=2,no-peer=0-1"});
   EXPECT_EQ(with_status(report, "passed"), all_stops_);
   EXPECT_FALSE(has_check(stop(report, "4.16.3.4"), "device 1"));

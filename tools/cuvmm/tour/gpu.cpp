@@ -91,6 +91,14 @@ void Gpu::require_kernels() const {
   throw Unavailable("it needs kernels, and this cuvmm was built without nvcc: build it where a CUDA toolkit is");
 }
 
+void Gpu::require_room(std::size_t granularity) const {
+  const std::uint64_t least = (sum_ == 0 ? 3 : 2) * granularity;
+  const std::uint64_t free = free_memory();
+  if (free >= least) return;
+  throw Unavailable(fmt::format("it takes {} of free device memory at least, and device {} has {}",
+                                bytes_in_words(least), ordinal(), bytes_in_words(free)));
+}
+
 void Gpu::require_virtual_memory() const {
   if (device_.supports_virtual_memory_management()) return;
   throw Unavailable(fmt::format("device {} has no virtual memory management", ordinal()));

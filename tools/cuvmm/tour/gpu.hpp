@@ -80,6 +80,10 @@ class Gpu {
   // Throws Unavailable if kernels of this build cannot run on this driver.
   void require_kernels() const;
 
+  // Throws Unavailable if the device has too little free memory for a stop: two granules to map, and one, taken once,
+  // for the kernels' results.
+  void require_room(std::size_t granularity) const;
+
   // Throws Unavailable if the device has no virtual memory management.
   void require_virtual_memory() const;
 

@@ -170,6 +170,7 @@ void visit_access(Visit& visit) {
   visit.gpus.front()->require_virtual_memory();
   visit.gpus.front()->require_kernels();
   visit.gpus.front()->make_current();
+  visit.gpus.front()->require_room(visit.gpus.front()->device().granularity());
   AccessTour access(visit);
   access.fresh_mapping();
   access.read_what_was_written();

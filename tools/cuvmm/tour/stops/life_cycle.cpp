@@ -32,6 +32,7 @@ class LifeCycle {
   // 1. The granularity: every size is a multiple of it. At least two granules, so that there are parts.
   void choose_size() {
     granule_ = PhysicalMemory::granularity(visit_.driver, properties_);
+    gpu_.require_room(granule_);
     size_ = window_bytes(visit_.input.size(), granule_, gpu_.free_memory());
     visit_.shown = fmt::format("{} bytes in whole granules of {}, from creation to the end", with_separators(size_),
                                with_separators(granule_));
