@@ -32,11 +32,11 @@ inline std::string content_of(const std::string& path) {
 }
 
 // Runs the program with the arguments; `environment` holds settings ("NAME=value") beside those of the test, of which
-// none that begins with CUVMM_ is passed on.
+// none that begins with CUVMM_ is passed on. Standard output goes to `output_to`, if that is given, and is not read.
 inline ProgramResult run_program(const std::vector<std::string>& arguments,
-                                 const std::vector<std::string>& environment = {}) {
+                                 const std::vector<std::string>& environment = {}, const std::string& output_to = {}) {
   const TemporaryDirectory directory;
-  const std::string output = directory.path("output");
+  const std::string output = output_to.empty() ? directory.path("output") : output_to;
   const std::string errors = directory.path("errors");
   std::string line = "for name in $(env | sed -n 's/^\\(CUVMM_[A-Z_]*\\)=.*/\\1/p'); do unset $name; done; exec env";
   for (const std::string& setting : environment) line += " " + quoted_for_shell(setting);
@@ -44,7 +44,8 @@ inline ProgramResult run_program(const std::vector<std::string>& arguments,
   for (const std::string& argument : arguments) line += " " + quoted_for_shell(argument);
   line += " </dev/null >" + quoted_for_shell(output) + " 2>" + quoted_for_shell(errors);
   const int status = std::system(line.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, content_of(output), content_of(errors)};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output_to.empty() ? content_of(output) : "",
+          content_of(errors)};
 }
 
 }  // namespace cuvmm::tests

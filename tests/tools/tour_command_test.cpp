@@ -35,6 +35,7 @@ class TourCommand : public ::testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     const ProgramResult result = run_program(words, environment);
     EXPECT_EQ(result.status, status) << result.output << result.errors;
+    EXPECT_EQ(result.errors, "");
     return Json::parse(result.output, nullptr, false);
   }
 
@@ -177,9 +178,13 @@ TEST_F(TourCommand, RefusesWhatIsNoOrdinaryFile) {
 TEST_F(TourCommand, RefusesWrongUsage) {
   expect_refused({"tour"}, "needs a FILE");
   expect_refused({"tour", file(10), "--stop", "4.16.99"}, "4.16.1.2, 4.16.2, 4.16.3.4");
-  EXPECT_EQ(run_program({}).status, 2);
-  EXPECT_EQ(run_program({"detour"}).status, 2);
-  EXPECT_EQ(run_program({"tour", file(10), "--driver", "vulkan"}).status, 2);
+  expect_refused({}, "a subcommand is needed; there is: tour");
+  expect_refused({"detour"}, "there is no subcommand 'detour'; there is: tour");
+  expect_refused({"--list"}, "there is no subcommand '--list'; there is: tour");
+  const ProgramResult driver = run_program({"tour", file(10), "--driver", "vulkan"});
+  EXPECT_EQ(driver.status, 2);
+  EXPECT_NE(driver.errors.find("there is no driver 'vulkan'; there are: auto, cuda, emulated"), std::string::npos)
+      << driver.errors;
   EXPECT_EQ(run_program({"tour", file(10), "--devices", "0"}).status, 2);
 }
 
@@ -208,14 +213,52 @@ TEST_F(TourCommand, SaysWhatIsUnavailableWithoutVirtualMemory) {
 
 TEST_F(TourCommand, PassesOnEveryKindOfMachine) {
   const std::string path = file(4321);
-  for (const char* machine : {"profile=no-descriptors", "profile=no-compression", "profile=no-rdma", "profile=gb200",
-                              "mode=strict", "withhold-compression,withhold-rdma", "scheduler=stepped,seed=7"}) {
+  for (const char* machine :
+       {"profile=no-descriptors", "profile=no-compression", "profile=no-rdma", "profile=gb200", "mode=strict",
+        "withhold-compression,withhold-rdma", "scheduler=stepped,seed=7", "mode=strict,scheduler=stepped"}) {
     const Json report = tour(path, {"--devices", "2"}, {std::string("CUVMM_EMULATOR=") + machine});
     EXPECT_EQ(with_status(report, "passed"), all_stops_) << machine;
   }
 }
 
+TEST_F(TourCommand, SaysWhatIsUnavailableWithTooLittleMemory) {
+  const std::string path = file(10);
+  const Json little = tour(path, {}, {"CUVMM_EMULATOR=memory=532MiB"});
+  EXPECT_EQ(with_status(little, "unavailable"), (Words{"4.16.2", "4.16.3.4"}));
+  EXPECT_NE(stop(little, "4.16.2")["reason"].get<std::string>().find("it takes 6,291,456 bytes of free device memory"),
+            std::string::npos);
+  EXPECT_EQ(with_status(tour(path, {}, {"CUVMM_EMULATOR=memory=534MiB"}), "passed"), all_stops_);
+}
+
+TEST_F(TourCommand, TellsWhatTheTrialsTold) {
+  const Words words{"tour", file(10), "--driver", "emulated", "--stop", "4.16.1.2"};
+  const std::string withheld = run_program(words, {"CUVMM_EMULATOR=withhold-compression,withhold-rdma"}).output;
+  EXPECT_NE(withheld.find("fabric handles yes (no IMEX channel), compression yes (not given), "
+                          "GPUDirect RDMA yes (not given), multicast"),
+            std::string::npos)
+      << withheld;
+  const std::string given = run_program(words).output;
+  EXPECT_NE(given.find("compression yes, GPUDirect RDMA yes, "), std::string::npos) << given;
+}
+
+TEST_F(TourCommand, ObeysTheEnvironmentsDriver) {
+  const Words words{"tour", file(10), "--stop", "4.16.1.2"};
+  const ProgramResult emulated = run_program(words, {"CUVMM_DRIVER=emulated"});
+  EXPECT_EQ(emulated.status, 0);
+  EXPECT_EQ(emulated.errors, "");
+  EXPECT_NE(emulated.output.find("Driver: emulated"), std::string::npos) << emulated.output;
+  const ProgramResult cuda = run_program(words, {"CUVMM_DRIVER=cuda", "CUDA_VISIBLE_DEVICES="});
+  EXPECT_EQ(cuda.status, 2);
+  EXPECT_NE(cuda.errors.find("take --driver emulated"), std::string::npos) << cuda.errors;
+  const ProgramResult neither = run_program(words, {"CUVMM_DRIVER=vulkan"});
+  EXPECT_EQ(neither.status, 2);
+  EXPECT_NE(neither.errors.find("'vulkan'"), std::string::npos) << neither.errors;
+}
+
 TEST_F(TourCommand, LeavesOutADeviceThatCannotReachTheFirst) {
+  const Json three = tour(file(10), {"--devices", "3"}, {"CUVMM_EMULATOR=no-peer=0-1"});
+  EXPECT_EQ(with_status(three, "passed"), all_stops_);
+  EXPECT_TRUE(has_check(stop(three, "4.16.3.4"), "device 2"));
   const Json report = tour(file(10), {"--devices", "2"}, {"CUVMM_EMULATOR=devices=2,no-peer=0-1"});
   EXPECT_EQ(with_status(report, "passed"), all_stops_);
   EXPECT_FALSE(has_check(stop(report, "4.16.3.4"), "device 1"));
@@ -280,6 +323,40 @@ INSTANTIATE_TEST_SUITE_P(Faults, TourWithWrongDriver,
                                                        "4.16.1.2", "descriptors: the device says yes"},
                                            WrongDriver{"CUVMM_INJECT_FAULT=cuMemUnmap:2:UNKNOWN", "4.16.2",
                                                        "unmapping the whole mapping is accepted"}));
+
+TEST_F(TourCommand, ARefusalForAnotherReasonIsNone) {
+  // The first mapping and the first unmapping are of a part. Other stops have first ones too.
+  for (const std::string fault : {"cuMemMap:1:OUT_OF_MEMORY", "cuMemUnmap:1:UNKNOWN"}) {
+    const Json report = tour(file(10), {"--stop", "4.16.2"}, {"CUVMM_INJECT_FAULT=" + fault}, 1);
+    const std::string answer = "the driver answered CUDA_ERROR_" + fault.substr(fault.rfind(':') + 1);
+    EXPECT_NE(stop(report, "4.16.2")["reason"].get<std::string>().find(answer), std::string::npos) << fault;
+  }
+}
+
+TEST_F(TourCommand, FailsWhereACleanUpFails) {
+  const std::string path = file(10);
+  // The reference's plain memory is freed by the stop, the module by the end of the tour.
+  const Json report = tour(path, {}, {"CUVMM_INJECT_FAULT=cuMemFree:1:UNKNOWN"}, 1);
+  EXPECT_EQ(with_status(report, "failed"), Words{"4.16.1.2"});
+  EXPECT_NE(stop(report, "4.16.1.2")["reason"].get<std::string>().find("cuMemFree"), std::string::npos);
+
+  const ProgramResult result =
+      run_program({"tour", path, "--driver", "emulated"}, {"CUVMM_INJECT_FAULT=cuModuleUnload:1:UNKNOWN"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.output.find("3 passed"), std::string::npos) << result.output;
+  EXPECT_NE(result.errors.find("a clean-up failed: cuModuleUnload"), std::string::npos) << result.errors;
+}
+
+TEST_F(TourCommand, SaysThatItsOutputIsLost) {
+  const std::string path = file(10);
+  for (const Words& words :
+       {Words{"tour", path, "--driver", "emulated"}, Words{"tour", path, "--driver", "emulated", "--json"},
+        Words{"tour", "--list"}, Words{"--version"}, Words{"--help"}}) {
+    const ProgramResult result = run_program(words, {}, "/dev/full");
+    EXPECT_EQ(result.status, 2) << words.back();
+    EXPECT_NE(result.errors.find("Standard output cannot be written to"), std::string::npos) << result.errors;
+  }
+}
 
 TEST_F(TourCommand, RefusesALieThatIsNone) {
   const ProgramResult result = run_program({"tour", file(10), "--driver", "emulated"}, {"CUVMM_LIE=white"});

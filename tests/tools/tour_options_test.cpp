@@ -40,6 +40,8 @@ TEST(TourOptions, TheDriverIsOneOfThree) {
   EXPECT_EQ(parse({"f", "--driver", "auto"}).driver, DriverChoice::automatic);
   EXPECT_EQ(parse({"f", "--driver", "cuda"}).driver, DriverChoice::cuda);
   EXPECT_THROW(parse({"f", "--driver", "other"}), CLI::ValidationError);
+  EXPECT_EQ(parse({"f", "--driver", "emulated"}).driver, DriverChoice::emulated);
+  for (const char* number : {"0", "1", "2"}) EXPECT_THROW(parse({"f", "--driver", number}), CLI::ValidationError);
 }
 
 TEST(TourOptions, DevicesAreAPositiveNumber) {

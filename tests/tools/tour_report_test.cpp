@@ -106,5 +106,11 @@ TEST(TourReport, SecondsHaveAUnit) {
   EXPECT_EQ(readable_seconds(12.44), "12.4 s");
 }
 
+TEST(TourReport, CountsBytesInWords) {
+  EXPECT_EQ(bytes_in_words(0), "0 bytes");
+  EXPECT_EQ(bytes_in_words(1), "1 byte");
+  EXPECT_EQ(bytes_in_words(1234), "1,234 bytes");
+}
+
 }  // namespace
 }  // namespace cuvmm::tour

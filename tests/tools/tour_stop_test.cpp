@@ -66,10 +66,27 @@ TEST(TourPieces, OfAnEmptyInputAreNone) {
 
 TEST(TourViolations, PassIfTheyAreRefusedAndAreNamed) {
   Checks checks;
-  require_refused(checks, abi::CUDA_ERROR_NOT_SUPPORTED, "mapping a part");
+  require_refused(checks, abi::CUDA_ERROR_NOT_SUPPORTED, {abi::CUDA_ERROR_INVALID_VALUE, abi::CUDA_ERROR_NOT_SUPPORTED},
+                  "mapping a part");
   ASSERT_EQ(checks.made().size(), 1U);
   EXPECT_EQ(checks.made()[0].statement, "mapping a part is refused with CUDA_ERROR_NOT_SUPPORTED");
-  EXPECT_THROW(require_refused(checks, abi::CUDA_SUCCESS, "mapping a part"), CheckFailed);
+}
+
+TEST(TourViolations, FailIfTheyAreAcceptedOrRefusedForAnotherReason) {
+  const auto failure = [](abi::CUresult result) -> std::string {
+    Checks checks;
+    try {
+      require_refused(checks, result, {abi::CUDA_ERROR_INVALID_VALUE, abi::CUDA_ERROR_NOT_SUPPORTED}, "mapping a part");
+    } catch (const CheckFailed& failed) {
+      return failed.what();
+    }
+    return "none";
+  };
+  const std::string rule =
+      "mapping a part is refused with CUDA_ERROR_INVALID_VALUE or CUDA_ERROR_NOT_SUPPORTED: the driver ";
+  EXPECT_EQ(failure(abi::CUDA_SUCCESS), rule + "accepted it");
+  EXPECT_EQ(failure(abi::CUDA_ERROR_OUT_OF_MEMORY), rule + "answered CUDA_ERROR_OUT_OF_MEMORY");
+  EXPECT_EQ(failure(abi::CUDA_ERROR_INVALID_VALUE), "none");
 }
 
 TEST(TourViolations, AreAcceptedOnceMended) {

@@ -1,9 +1,22 @@
 // The cuvmm command: its subcommands and its version.
 #include <CLI/CLI.hpp>
+#include <iostream>
+#include <string>
 
 #include "tour/access_probe.hpp"
+#include "tour/input_file.hpp"
 #include "tour/options.hpp"
 #include "tour/tour.hpp"
+
+namespace {
+
+// What is wrong with a command line that names no subcommand.
+std::string missing_subcommand(int count, char** words) {
+  if (count < 2) return "a subcommand is needed; there is: tour";
+  return "there is no subcommand " + cuvmm::tour::quoted(words[1]) + "; there is: tour";
+}
+
+}  // namespace
 
 int main(int count, char** words) {
   constexpr int exit_misuse = 2;
@@ -22,7 +35,14 @@ int main(int count, char** words) {
   try {
     application.parse(count, words);
   } catch (const CLI::ParseError& error) {
-    return application.exit(error) == 0 ? 0 : exit_misuse;
+    if (error.get_exit_code() != 0 && application.get_subcommands().empty()) {
+      std::cerr << "cuvmm: " << missing_subcommand(count, words) << '\n';
+      return exit_misuse;
+    }
+    const bool misuse = application.exit(error) != 0;
+    if (std::cout.flush()) return misuse ? exit_misuse : 0;
+    std::cerr << "cuvmm: Standard output cannot be written to: what it was to take is lost.\n";
+    return exit_misuse;
   }
   if (tour->parsed()) return cuvmm::tour::run_tour(options);
   cuvmm::tour::run_probe(probe);

@@ -2,8 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
+#include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 
 #include "cuvmm/error.hpp"
 #include "emulator/configuration.hpp"
@@ -22,6 +23,14 @@ OpenedDriver open_emulated_driver(int devices) {
   }
 }
 
+OpenedDriver open_cuda_driver() {
+  try {
+    return {Driver::cuda(), {}};
+  } catch (const DriverUnavailable& why) {
+    throw InputError(fmt::format("{}. To run without a GPU, take --driver emulated.", why.rule()));
+  }
+}
+
 OpenedDriver open_either_driver(int devices) {
   try {
     return {Driver::cuda(), {}};
@@ -35,13 +44,19 @@ OpenedDriver open_either_driver(int devices) {
 OpenedDriver open_chosen_driver(DriverChoice choice, int devices) {
   switch (choice) {
     case DriverChoice::cuda:
-      return {Driver::cuda(), {}};
+      return open_cuda_driver();
     case DriverChoice::emulated:
       return open_emulated_driver(devices);
     case DriverChoice::automatic:
       break;
   }
-  return open_either_driver(devices);
+  const char* const text = std::getenv("CUVMM_DRIVER");
+  const std::string_view wanted = text == nullptr ? "" : text;
+  if (wanted.empty()) return open_either_driver(devices);
+  if (wanted == "cuda") return open_cuda_driver();
+  if (wanted == "emulated") return open_emulated_driver(devices);
+  throw InputError(fmt::format("CUVMM_DRIVER names no driver: it is {}. Set it to cuda or to emulated, or remove it.",
+                               quoted(std::string(wanted))));
 }
 
 }  // namespace

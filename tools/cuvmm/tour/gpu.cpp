@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "clean_up.hpp"
 #include "driver/call.hpp"
 #include "gpu/checksum.hpp"
 #include "gpu/kernel_image.hpp"
@@ -19,13 +20,13 @@ ReachableHostMemory::ReachableHostMemory(const Driver& driver, std::size_t bytes
   call<EntryPoint::cuMemHostAlloc>(interface, &pointer_, bytes,
                                    abi::CU_MEMHOSTALLOC_PORTABLE | abi::CU_MEMHOSTALLOC_DEVICEMAP);
   if (interface.cuMemHostGetDevicePointer(&address_, pointer_, 0) != abi::CUDA_SUCCESS) {
-    interface.cuMemFreeHost(pointer_);
+    clean_up<EntryPoint::cuMemFreeHost>(interface, pointer_);
     throw Unavailable("its result cannot be seen: kernels cannot reach memory of the host here");
   }
 }
 
 ReachableHostMemory::~ReachableHostMemory() {
-  driver_.interface().cuMemFreeHost(pointer_);
+  clean_up<EntryPoint::cuMemFreeHost>(driver_.interface(), pointer_);
 }
 
 Gpu::Gpu(const Driver& driver, DeviceOrdinal ordinal)
@@ -34,14 +35,17 @@ Gpu::Gpu(const Driver& driver, DeviceOrdinal ordinal)
 }
 
 Gpu::~Gpu() {
-  // A tour that broke the context ends all the same; nothing of it outlives the process.
-  if (interface_.cuCtxSetCurrent(context_) == abi::CUDA_SUCCESS) {
-    host_sum_.reset();
-    if (sum_ != 0) interface_.cuMemFree(sum_);
-    if (module_ != nullptr) interface_.cuModuleUnload(module_);
-    interface_.cuCtxSetCurrent(nullptr);
-  }
-  interface_.cuDevicePrimaryCtxRelease(device_.handle());
+  clean_up<EntryPoint::cuCtxSetCurrent>(interface_, context_);
+  host_sum_.reset();
+  if (sum_ != 0) clean_up<EntryPoint::cuMemFree>(interface_, sum_);
+  if (module_ != nullptr) clean_up<EntryPoint::cuModuleUnload>(interface_, module_);
+  clean_up<EntryPoint::cuCtxSetCurrent>(interface_, nullptr);
+  clean_up<EntryPoint::cuDevicePrimaryCtxRelease>(interface_, device_.handle());
+}
+
+void Gpu::finish_work() const noexcept {
+  clean_up<EntryPoint::cuCtxSetCurrent>(interface_, context_);
+  clean_up<EntryPoint::cuCtxSynchronize>(interface_);
 }
 
 void Gpu::make_current() const {
@@ -85,6 +89,14 @@ std::uint64_t Gpu::checksum(abi::CUdeviceptr source, std::uint64_t bytes, std::u
 void Gpu::require_kernels() const {
   if (interface_.emulated() || gpu::kernel_image_runs_on_gpus()) return;
   throw Unavailable("it needs kernels, and this cuvmm was built without nvcc: build it where a CUDA toolkit is");
+}
+
+void Gpu::require_room(std::size_t granularity) const {
+  const std::uint64_t least = (sum_ == 0 ? 3 : 2) * granularity;
+  const std::uint64_t free = free_memory();
+  if (free >= least) return;
+  throw Unavailable(fmt::format("it takes {} of free device memory at least, and device {} has {}",
+                                bytes_in_words(least), ordinal(), bytes_in_words(free)));
 }
 
 void Gpu::require_virtual_memory() const {

@@ -53,6 +53,10 @@ class Gpu {
   // Makes the device's context the thread's current one.
   void make_current() const;
 
+  // Waits for all work of its context, for destructors that take memory from under that work: unmapping does not wait.
+  // A failure goes to the clean-up failure handler.
+  void finish_work() const noexcept;
+
   // The free bytes of the device's memory, as the driver tells them.
   [[nodiscard]] std::uint64_t free_memory() const;
 
@@ -75,6 +79,10 @@ class Gpu {
 
   // Throws Unavailable if kernels of this build cannot run on this driver.
   void require_kernels() const;
+
+  // Throws Unavailable if the device has too little free memory for a stop: two granules to map, and one, taken once,
+  // for the kernels' results.
+  void require_room(std::size_t granularity) const;
 
   // Throws Unavailable if the device has no virtual memory management.
   void require_virtual_memory() const;

@@ -3,16 +3,32 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
+#include "tour/input_file.hpp"
+
 namespace cuvmm::tour {
 
-void add_driver_option(CLI::App& command, DriverChoice& choice) {
+namespace {
+
+// Replaces the name by the choice's number, which is what CLI11 reads enumerations from. Returns what is wrong with it,
+// in words of its own: CLI11's transformer would tell the numbers, and take them.
+std::string name_to_number(std::string& name) {
   static const std::map<std::string, DriverChoice> names{
       {"auto", DriverChoice::automatic}, {"cuda", DriverChoice::cuda}, {"emulated", DriverChoice::emulated}};
+  const auto found = names.find(name);
+  if (found == names.end()) return "there is no driver " + tour::quoted(name) + "; there are: auto, cuda, emulated";
+  name = std::to_string(static_cast<int>(found->second));
+  return {};
+}
+
+}  // namespace
+
+void add_driver_option(CLI::App& command, DriverChoice& choice) {
   command
       .add_option("--driver", choice,
-                  "auto (the CUDA driver if it has a device, else the emulated one), cuda, or emulated")
+                  "auto (what CUVMM_DRIVER names; else the CUDA driver if it has a device, else the emulated one), "
+                  "cuda, or emulated")
       ->option_text("DRIVER [auto]")
-      ->transform(CLI::CheckedTransformer(names).description(""));
+      ->transform(CLI::Validator(name_to_number, ""));
 }
 
 void add_options(CLI::App& command, Options& options) {

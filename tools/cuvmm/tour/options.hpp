@@ -12,7 +12,7 @@ class App;
 namespace cuvmm::tour {
 
 enum class DriverChoice {
-  automatic,  // the CUDA driver if it has a device, else the emulated one, said aloud
+  automatic,  // what CUVMM_DRIVER names; else the CUDA driver if it has a device, else the emulated one, said aloud
   cuda,
   emulated,
 };

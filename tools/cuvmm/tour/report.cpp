@@ -100,6 +100,10 @@ std::string with_separators(std::uint64_t number) {
   return text;
 }
 
+std::string bytes_in_words(std::uint64_t bytes) {
+  return with_separators(bytes) + (bytes == 1 ? " byte" : " bytes");
+}
+
 std::string readable_seconds(double seconds) {
   if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
   if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);

@@ -39,12 +39,19 @@ void require_checksum(Visit& visit, std::uint64_t seen, const std::string& what)
                        fmt::format("it is {:016x}", seen));
 }
 
-void require_refused(Checks& checks, abi::CUresult result, const std::string& violation) {
-  checks.require(result != abi::CUDA_SUCCESS,
-                 result == abi::CUDA_SUCCESS
-                     ? violation + " is refused"
-                     : fmt::format("{} is refused with {}", violation, driver::result_name(result)),
-                 "the driver accepted it");
+void require_refused(Checks& checks, abi::CUresult result, std::initializer_list<abi::CUresult> codes,
+                     const std::string& violation) {
+  const std::string answer(driver::result_name(result));
+  if (std::find(codes.begin(), codes.end(), result) != codes.end()) {
+    checks.require(true, fmt::format("{} is refused with {}", violation, answer));
+    return;
+  }
+  std::string expected;
+  for (const abi::CUresult code : codes) {
+    expected += fmt::format("{}{}", expected.empty() ? "" : " or ", driver::result_name(code));
+  }
+  checks.require(false, fmt::format("{} is refused with {}", violation, expected),
+                 result == abi::CUDA_SUCCESS ? "the driver accepted it" : "the driver answered " + answer);
 }
 
 void require_accepted(Checks& checks, abi::CUresult result, const std::string& tried) {

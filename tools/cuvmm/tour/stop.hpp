@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -62,9 +63,11 @@ void for_each_piece(Visit& visit, std::uint64_t most_bytes,
 // Makes sure that the checksum taken through the feature is the input's. `what` is how it was seen.
 void require_checksum(Visit& visit, std::uint64_t seen, const std::string& what);
 
-// Makes sure that a call that breaks a rule was refused; the check's statement names the code it was refused with.
-// `violation` is what was tried: "mapping a part of an allocation".
-void require_refused(Checks& checks, abi::CUresult result, const std::string& violation);
+// Makes sure that a call that breaks a rule was refused with one of the codes that stand for that rule; any other says
+// that something else went wrong. The check's statement names the code. `violation` is what was tried: "mapping a part
+// of an allocation".
+void require_refused(Checks& checks, abi::CUresult result, std::initializer_list<abi::CUresult> codes,
+                     const std::string& violation);
 
 // Makes sure that a call succeeded that differs from a refused one in one thing only.
 void require_accepted(Checks& checks, abi::CUresult result, const std::string& tried);

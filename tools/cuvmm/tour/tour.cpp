@@ -10,7 +10,9 @@
 #include "cuvmm/error.hpp"
 #include "driver/counting_driver.hpp"
 #include "tour/choose_driver.hpp"
+#include "tour/cleanup_watch.hpp"
 #include "tour/content_checksum.hpp"
+#include "tour/output.hpp"
 
 namespace cuvmm::tour {
 namespace {
@@ -29,9 +31,11 @@ std::uint64_t checksum_of(const InputFile& input, Progress& progress) {
 }
 
 // Visits the stop and judges it. What goes wrong with the input is no matter of the stop, and is passed on.
-void judge(const Stop& stop, Visit& visit, StopReport& report) {
+void judge(const Stop& stop, Visit& visit, CleanupWatch& watch, StopReport& report) {
   try {
     stop.visit(visit);
+    const std::string not_given_back = watch.take();
+    visit.checks.require(not_given_back.empty(), "all that the stop took is given back", not_given_back);
     report.status = Status::passed;
   } catch (const InputError&) {
     throw;
@@ -41,6 +45,10 @@ void judge(const Stop& stop, Visit& visit, StopReport& report) {
   } catch (const std::exception& why) {
     report.status = Status::failed;
     report.reason = why.what();
+  }
+  if (const std::string not_given_back = watch.take(); !not_given_back.empty()) {
+    report.status = Status::failed;
+    report.reason += fmt::format(" Then a clean-up failed: {}", not_given_back);
   }
   visit.input.require_unchanged();
 }
@@ -65,13 +73,19 @@ class Tour {
   void announce() const {
     if (!remark_.empty()) std::fputs((remark_ + "\n").c_str(), stderr);
     if (options_.json) return;
-    fmt::print("Driver: {}\n", report_.driver);
+    std::string text = fmt::format("Driver: {}\n", report_.driver);
     for (const DeviceReport& device : report_.devices) {
-      fmt::print("Device {}: {}, {} bytes\n", device.ordinal, device.name, with_separators(device.memory_bytes));
+      text += fmt::format("Device {}: {}, {}\n", device.ordinal, device.name, bytes_in_words(device.memory_bytes));
     }
-    fmt::print("Input: {}, {} bytes{}\n\n", quoted(input_.path()), with_separators(input_.size()),
-               input_.size() == 0 ? "; it is empty, so that the features are shown and no byte moves" : "");
-    std::fflush(stdout);
+    text += fmt::format("Input: {}, {}{}\n\n", quoted(input_.path()), bytes_in_words(input_.size()),
+                        input_.size() == 0 ? "; it is empty, so that the features are shown and no byte moves" : "");
+    write_out(text);
+  }
+
+  // Gives back what the stops share. What failed at that, in one text; empty if nothing did.
+  std::string end() {
+    gpus_.clear();
+    return watch_.take();
   }
 
   Report visit_all() {
@@ -95,7 +109,7 @@ class Tour {
     Visit visit{Driver::wrap(counter_), gpus_, input_, checksum, choice(), progress, checks, stop.shown, 0};
     const driver::CallCounts before = counter_->snapshot();
     const auto start = std::chrono::steady_clock::now();
-    judge(stop, visit, report);
+    judge(stop, visit, watch_, report);
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     for (const auto& [entry_point, count] : (counter_->snapshot() - before).called()) {
       report.calls.emplace(driver::name(entry_point), count);
@@ -112,6 +126,7 @@ class Tour {
   const InputFile& input_;
   std::vector<Stop> stops_;
   std::string remark_;
+  CleanupWatch watch_;
   std::shared_ptr<driver::CountingDriver> counter_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
   Report report_;
@@ -146,16 +161,22 @@ int run_tour(const Options& options) {
   try {
     if (const std::string wrong = contradiction(options); !wrong.empty()) throw InputError(wrong);
     if (options.list) {
-      std::fputs(list_of_stops().c_str(), stdout);
+      write_out(list_of_stops());
       return 0;
     }
     const InputFile input(options.file);
     Tour tour(options, input);
     tour.announce();
     const Report report = tour.visit_all();
-    std::fputs((options.json ? as_json(report) : as_table(report)).c_str(), stdout);
-    return any_failed(report) ? failed : 0;
+    const std::string not_given_back = tour.end();
+    if (!not_given_back.empty()) {
+      std::fputs(fmt::format("cuvmm tour: a clean-up failed: {}\n", not_given_back).c_str(), stderr);
+    }
+    write_out(options.json ? as_json(report) : as_table(report));
+    return any_failed(report) || !not_given_back.empty() ? failed : 0;
   } catch (const InputError& error) {
+    std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);
+  } catch (const OutputLost& error) {
     std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);
   } catch (const Error& error) {
     std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);

@@ -40,6 +40,9 @@ class AccessTour {
         mapping_(Mapping::create(AddressReservation::create(visit.driver, size_), 0,
                                  PhysicalMemory::create(visit.driver, {gpu_.location()}, size_))),
         address_(mapping_.address().value) {}
+  AccessTour(const AccessTour&) = delete;
+  AccessTour& operator=(const AccessTour&) = delete;
+  ~AccessTour() { gpu_.finish_work(); }  // a check that failed may have left a copy or a memset at work
 
   void fresh_mapping() {
     require_rights(gpu_, none, "a fresh mapping");
@@ -84,6 +87,7 @@ class AccessTour {
     grant(mapping_, gpu_.location(), read_write);
     require_rights(gpu_, read_write, "a grant given again");
     require_accepted(visit_.checks, driver_.cuMemsetD8(address_, 0, 1), "a memset after a grant given again");
+    require_accepted(visit_.checks, driver_.cuCtxSynchronize(), "the wait for that memset");
   }
 
   // Another device gets its own rights to the same memory, and loses them without the first noticing.
@@ -118,14 +122,18 @@ class AccessTour {
     require_rights(gpu_, read_only, "a grant to read");
     unsigned char byte = 0;
     require_accepted(visit_.checks, driver_.cuMemcpyDtoH(&byte, address_, 1), "a copy out of a read-only mapping");
-    require_refused(visit_.checks, driver_.cuMemcpyHtoD(address_, &byte, 1), "a copy into a read-only mapping");
-    require_refused(visit_.checks, driver_.cuMemsetD8(address_, 0xFF, 1), "a memset of a read-only mapping");
+    require_refused(visit_.checks, driver_.cuMemcpyHtoD(address_, &byte, 1), {abi::CUDA_ERROR_INVALID_VALUE},
+                    "a copy into a read-only mapping");
+    require_refused(visit_.checks, driver_.cuMemsetD8(address_, 0xFF, 1), {abi::CUDA_ERROR_INVALID_VALUE},
+                    "a memset of a read-only mapping");
   }
 
   void require_copies_refused(const std::string& where) {
     unsigned char byte = 0;
-    require_refused(visit_.checks, driver_.cuMemcpyHtoD(address_, &byte, 1), "a copy into " + where);
-    require_refused(visit_.checks, driver_.cuMemcpyDtoH(&byte, address_, 1), "a copy out of " + where);
+    require_refused(visit_.checks, driver_.cuMemcpyHtoD(address_, &byte, 1), {abi::CUDA_ERROR_INVALID_VALUE},
+                    "a copy into " + where);
+    require_refused(visit_.checks, driver_.cuMemcpyDtoH(&byte, address_, 1), {abi::CUDA_ERROR_INVALID_VALUE},
+                    "a copy out of " + where);
   }
 
   void require_rights(const Gpu& gpu, AccessRights expected, const std::string& whose) {
@@ -162,6 +170,7 @@ void visit_access(Visit& visit) {
   visit.gpus.front()->require_virtual_memory();
   visit.gpus.front()->require_kernels();
   visit.gpus.front()->make_current();
+  visit.gpus.front()->require_room(visit.gpus.front()->device().granularity());
   AccessTour access(visit);
   access.fresh_mapping();
   access.read_what_was_written();

@@ -25,10 +25,14 @@ class LifeCycle {
  public:
   explicit LifeCycle(Visit& visit)
       : visit_(visit), driver_(visit.driver.interface()), gpu_(*visit.gpus.front()), properties_{gpu_.location()} {}
+  LifeCycle(const LifeCycle&) = delete;
+  LifeCycle& operator=(const LifeCycle&) = delete;
+  ~LifeCycle() { gpu_.finish_work(); }  // a check that failed may have left a copy at work
 
   // 1. The granularity: every size is a multiple of it. At least two granules, so that there are parts.
   void choose_size() {
     granule_ = PhysicalMemory::granularity(visit_.driver, properties_);
+    gpu_.require_room(granule_);
     size_ = window_bytes(visit_.input.size(), granule_, gpu_.free_memory());
     visit_.shown = fmt::format("{} bytes in whole granules of {}, from creation to the end", with_separators(size_),
                                with_separators(granule_));
@@ -42,7 +46,8 @@ class LifeCycle {
     CUmemGenericAllocationHandle unwanted = 0;
     const CUresult unaligned = driver_.cuMemCreate(&unwanted, size_ + 1, &properties, 0);
     if (unaligned == CUDA_SUCCESS) driver_.cuMemRelease(unwanted);
-    require_refused(visit_.checks, unaligned, "creating memory that is no multiple of the granularity");
+    require_refused(visit_.checks, unaligned, {CUDA_ERROR_INVALID_VALUE},
+                    "creating memory that is no multiple of the granularity");
 
     const std::uint64_t free_before = gpu_.free_memory();
     memory_ = require_accepted(visit_.checks, "creating whole granules",
@@ -57,7 +62,8 @@ class LifeCycle {
     CUdeviceptr unwanted = 0;
     const CUresult unaligned = driver_.cuMemAddressReserve(&unwanted, size_ + 1, 0, 0, 0);
     if (unaligned == CUDA_SUCCESS) driver_.cuMemAddressFree(unwanted, size_ + 1);
-    require_refused(visit_.checks, unaligned, "reserving addresses that are no multiple of the granularity");
+    require_refused(visit_.checks, unaligned, {CUDA_ERROR_INVALID_VALUE},
+                    "reserving addresses that are no multiple of the granularity");
     range_ = require_accepted(visit_.checks, "reserving whole granules of addresses",
                               [&] { return AddressReservation::create(visit_.driver, size_); });
     address_ = range_->address().value;
@@ -67,7 +73,8 @@ class LifeCycle {
   void map() {
     const CUresult part = driver_.cuMemMap(address_, granule_, 0, memory_->handle(), 0);
     if (part == CUDA_SUCCESS) driver_.cuMemUnmap(address_, granule_);
-    require_refused(visit_.checks, part, "mapping a part of an allocation");
+    require_refused(visit_.checks, part, {CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_INVALID_VALUE},
+                    "mapping a part of an allocation");
     mapping_ = require_accepted(visit_.checks, "mapping the whole allocation",
                                 [&] { return Mapping::create(*range_, 0, *memory_); });
   }
@@ -75,7 +82,7 @@ class LifeCycle {
   // 5. The right to touch it.
   void set_access() {
     const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, gpu_.ordinal()}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    require_refused(visit_.checks, driver_.cuMemSetAccess(address_, granule_, &access, 1),
+    require_refused(visit_.checks, driver_.cuMemSetAccess(address_, granule_, &access, 1), {CUDA_ERROR_INVALID_VALUE},
                     "setting access for a part of a mapping");
     require_accepted(visit_.checks, "setting access for the whole mapping",
                      [&] { grant(*mapping_, gpu_.location(), AccessRights::read_write); });
@@ -98,11 +105,14 @@ class LifeCycle {
 
   // 7. The mapping's end.
   void unmap() {
-    require_refused(visit_.checks, driver_.cuMemAddressFree(address_, size_), "freeing addresses with a live mapping");
-    require_refused(visit_.checks, driver_.cuMemUnmap(address_, granule_), "unmapping a part of a mapping");
+    require_refused(visit_.checks, driver_.cuMemAddressFree(address_, size_), {CUDA_ERROR_INVALID_VALUE},
+                    "freeing addresses with a live mapping");
+    require_refused(visit_.checks, driver_.cuMemUnmap(address_, granule_), {CUDA_ERROR_INVALID_VALUE},
+                    "unmapping a part of a mapping");
     require_accepted(visit_.checks, "unmapping the whole mapping", [&] { mapping_->unmap(); });
     const unsigned char byte = 1;
-    require_refused(visit_.checks, driver_.cuMemcpyHtoD(address_, &byte, 1), "a copy to addresses that were unmapped");
+    require_refused(visit_.checks, driver_.cuMemcpyHtoD(address_, &byte, 1), {CUDA_ERROR_INVALID_VALUE},
+                    "a copy to addresses that were unmapped");
   }
 
   // 8. The memory's end.
@@ -116,7 +126,8 @@ class LifeCycle {
 
   // 9. The addresses' end.
   void free_addresses() {
-    require_refused(visit_.checks, driver_.cuMemAddressFree(address_, granule_), "freeing a part of a reservation");
+    require_refused(visit_.checks, driver_.cuMemAddressFree(address_, granule_), {CUDA_ERROR_INVALID_VALUE},
+                    "freeing a part of a reservation");
     require_accepted(visit_.checks, "freeing the whole reservation", [&] { range_->free(); });
   }
 

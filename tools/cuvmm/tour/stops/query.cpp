@@ -6,6 +6,7 @@
 #include <map>
 #include <string_view>
 
+#include "clean_up.hpp"
 #include "cuvmm/copy.hpp"
 #include "cuvmm/physical_memory.hpp"
 #include "driver/call.hpp"
@@ -43,9 +44,8 @@ class DeviceQuery {
         interface_(visit.driver.interface()),
         name_(fmt::format("device {}", gpu.ordinal())) {}
 
-  // Asks for each feature. Returns the answers for people.
-  std::string ask() {
-    std::string answers;
+  // Asks for each feature.
+  void ask() {
     for (const Feature& feature : features) {
       int value = 0;
       const CUresult result = interface_.cuDeviceGetAttribute(&value, feature.attribute, gpu_.device().handle());
@@ -55,9 +55,17 @@ class DeviceQuery {
                             fmt::format("{}: asked for {}, it answers yes or no", name_, feature.name),
                             fmt::format("{} with the value {}", driver::result_name(result), value));
       said_[feature.attribute] = !unknown && value == 1;
-      answers += fmt::format("{}{} {}", answers.empty() ? "" : ", ", feature.name, said(feature) ? "yes" : "no");
     }
-    return answers;
+  }
+
+  // The answers for people, with what the trials told beyond them.
+  [[nodiscard]] std::string answers() const {
+    std::string text;
+    for (const Feature& feature : features) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", feature.name, said(feature) ? "yes" : "no");
+      if (const auto found = told_.find(feature.attribute); found != told_.end()) text += " (" + found->second + ")";
+    }
+    return text;
   }
 
   void try_what_was_said() {
@@ -128,6 +136,7 @@ class DeviceQuery {
                             fmt::format("{}: fabric handles: the device says yes, and the trial that this process "
                                         "may not use them, for lack of an IMEX channel",
                                         name_));
+      told_[fabric_handles.attribute] = "no IMEX channel";
       return;
     }
     require_as_said(fabric_handles, tried);
@@ -145,6 +154,7 @@ class DeviceQuery {
     call<EntryPoint::cuMemGetAllocationPropertiesFromHandle>(interface_, &got, created.value().handle());
     const bool given =
         wish.compression ? got.allocFlags.compressionType != 0 : got.allocFlags.gpuDirectRDMACapable != 0;
+    if (!given) told_[feature.attribute] = "not given";
     visit_.checks.require(true, fmt::format("{}: {}: the device says yes, and the trial that it was {}", name_,
                                             feature.name, given ? "given" : "accepted and not given"));
   }
@@ -154,6 +164,7 @@ class DeviceQuery {
   driver::Interface& interface_;
   std::string name_;
   std::map<CUdevice_attribute, bool> said_;
+  std::map<CUdevice_attribute, std::string> told_;  // by the trials
   std::size_t granule_ = 0;
 };
 
@@ -165,7 +176,7 @@ class PlainMemory {
   }
   PlainMemory(const PlainMemory&) = delete;
   PlainMemory& operator=(const PlainMemory&) = delete;
-  ~PlainMemory() { driver_.interface().cuMemFree(address_); }
+  ~PlainMemory() { clean_up<EntryPoint::cuMemFree>(driver_.interface(), address_); }
 
   [[nodiscard]] DeviceAddress address() const noexcept { return DeviceAddress(address_); }
 
@@ -192,9 +203,9 @@ void round_trip(Visit& visit, Gpu& gpu) {
 void visit_query(Visit& visit) {
   for (const std::unique_ptr<Gpu>& gpu : visit.gpus) {
     DeviceQuery query(visit, *gpu);
-    const std::string answers = query.ask();
-    if (gpu == visit.gpus.front()) visit.shown = answers;
+    query.ask();
     query.try_what_was_said();
+    if (gpu == visit.gpus.front()) visit.shown = query.answers();
   }
   Gpu& first = *visit.gpus.front();
   first.make_current();
