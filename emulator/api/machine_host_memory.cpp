@@ -78,6 +78,7 @@ Answer Machine::allocate_host(void** pointer, std::uint64_t bytes, unsigned flag
       whole < bytes || whole > configuration_.profile.host_memory ? nullptr : std::aligned_alloc(page_bytes, whole);
   if (memory == nullptr)
     return {CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity, fmt::format("{} bytes of host memory", bytes)};
+  std::memset(memory, 0, whole);  // as pages from the driver are
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   const std::uintptr_t address = bytes <= page_bytes - small_offset ? begin + small_offset : begin;
   try {

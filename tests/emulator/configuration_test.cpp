@@ -159,7 +159,7 @@ TEST(ConfigurationFromEnvironment, RefusesBadValuesAndSaysWhatIsAllowed) {
       {"memory=-1", "8GiB"},
       {"memory=16777216TiB", "8GiB"},
       {"memory=", "8GiB"},
-      {"address-base=0xzz", "0x1000"},
+      {"address-base=0xzz", "0x80000000"},
       {"descriptor-limit=-3", "whole"},
       {"peers=some", "all or none"},
       {"no-peer=0", "such as 0-1"},
