@@ -130,8 +130,8 @@ class Engine {
   Answer end_capture(const StreamPointer& stream, GraphPointer& graph);
   Answer is_capturing(const StreamPointer& stream, abi::CUstreamCaptureStatus& status);
   Answer capture_info(const StreamPointer& stream, CaptureInfo& info);
-  // Sets the calling thread's mode and puts the former one into `mode`. A mode that does not exist, which the caller may
-  // have judged, works as THREAD_LOCAL. cuThreadExchangeStreamCaptureMode.
+  // Sets the calling thread's mode and puts the former one into `mode`. A mode that does not exist, which the caller
+  // may have judged, works as THREAD_LOCAL. cuThreadExchangeStreamCaptureMode.
   Answer exchange_capture_mode(abi::CUstreamCaptureMode& mode);
   // For calls that a capture may forbid (cuMemAlloc, cuMemFree, host allocation and registration): answers
   // STREAM_CAPTURE_UNSUPPORTED and invalidates the captures that forbid it. Costs no lock while there is no capture.
