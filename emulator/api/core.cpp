@@ -38,6 +38,15 @@ const ResultText* find_result(CUresult result) {
   return nullptr;
 }
 
+// One of the texts of a result; null for what is none.
+Answer describe(CUresult result, const char* ResultText::*which, const char** string) {
+  if (string == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pStr must not be null"};
+  const ResultText* text = find_result(result);
+  *string = text == nullptr ? nullptr : text->*which;
+  if (text != nullptr) return {};
+  return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("{} is no result", static_cast<int>(result))};
+}
+
 execution::Scheduling scheduling_of(const Configuration& configuration) {
   execution::Scheduling scheduling;
   if (configuration.scheduler == Scheduler::stepped) {
@@ -115,25 +124,11 @@ CUresult EmulatedDriver::cuDriverGetVersion(int* version) {
 }
 
 CUresult EmulatedDriver::cuGetErrorName(CUresult result, const char** string) {
-  return answer([&]() -> Answer {
-    if (string == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pStr must not be null"};
-    const ResultText* text = find_result(result);
-    *string = text == nullptr ? nullptr : text->name;
-    if (text == nullptr)
-      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("{} is no result", static_cast<int>(result))};
-    return {};
-  });
+  return answer([&] { return describe(result, &ResultText::name, string); });
 }
 
 CUresult EmulatedDriver::cuGetErrorString(CUresult result, const char** string) {
-  return answer([&]() -> Answer {
-    if (string == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pStr must not be null"};
-    const ResultText* text = find_result(result);
-    *string = text == nullptr ? nullptr : text->string;
-    if (text == nullptr)
-      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("{} is no result", static_cast<int>(result))};
-    return {};
-  });
+  return answer([&] { return describe(result, &ResultText::string, string); });
 }
 
 }  // namespace cuvmm::emulator::api
