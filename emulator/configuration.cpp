@@ -35,7 +35,7 @@ int Profile::attribute(int attribute) const {
 }
 
 void Configuration::validate() const {
-  const auto refuse = [](std::string text) { throw std::invalid_argument("emulated driver: " + text); };
+  const auto refuse = [](const std::string& text) { throw std::invalid_argument("emulated driver: " + text); };
   const std::uint64_t granule = profile.granularity;
   if (granule == 0 || (granule & (granule - 1)) != 0 || granule % (std::uint64_t{2} << 20) != 0)
     refuse(fmt::format("profile.granularity is {}; it must be a power of two of at least 2 MiB", granule));

@@ -21,7 +21,7 @@ Profile h200_580() {
   profile.device_memory = 150109880320;
   profile.device_memory_reserved = 552402944;
   profile.granularity = 2 * mebibyte;
-  profile.host_memory = 128 * 1024 * mebibyte;
+  profile.host_memory = std::uint64_t{128} * 1024 * mebibyte;
   profile.attributes = {
 #define CUVMM_ATTRIBUTE(name, value) {CU_DEVICE_ATTRIBUTE_##name, value},
 #include "emulator/profiles/h200_580_attributes.def"
@@ -89,6 +89,7 @@ constexpr std::array builders{h200_580, no_vmm, no_descriptors, no_compression, 
 
 std::vector<std::string> profile_names() {
   std::vector<std::string> names;
+  names.reserve(builders.size());
   for (const auto build : builders) names.push_back(build().name);
   return names;
 }

@@ -60,6 +60,8 @@ class ContextTable {
  public:
   ContextTable();
   ~ContextTable();
+  ContextTable(const ContextTable&) = delete;
+  ContextTable& operator=(const ContextTable&) = delete;
 
   // The live context of that handle, or null.
   [[nodiscard]] Context* find(CUcontext handle);

@@ -26,6 +26,8 @@ class EmulatedDriver final : public driver::Interface {
  public:
   explicit EmulatedDriver(const Configuration& configuration);
   ~EmulatedDriver() override;
+  EmulatedDriver(const EmulatedDriver&) = delete;
+  EmulatedDriver& operator=(const EmulatedDriver&) = delete;
 
 #define CUVMM_ENTRY_POINT(group, name, version, parameters, arguments) CUresult name parameters override;
 #include "driver/entry_points.def"

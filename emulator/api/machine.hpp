@@ -43,6 +43,8 @@ class Access {
   Access() = default;
   Access(Access&& other) noexcept;
   Access& operator=(Access&& other) noexcept;
+  Access(const Access&) = delete;
+  Access& operator=(const Access&) = delete;
   ~Access();
 
   [[nodiscard]] const std::vector<memory::Piece>& pieces() const noexcept { return pieces_; }
@@ -94,6 +96,8 @@ class Machine final : private model::HostViewListener {
  public:
   explicit Machine(const Configuration& configuration);
   ~Machine() override;
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
 
   [[nodiscard]] const Configuration& configuration() const noexcept { return configuration_; }
 

@@ -163,6 +163,7 @@ Answer EmulatedDriver::submit_value_operation(const StreamEntry& entry, CUdevice
   if (address % sizeof(Value) != 0)
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
             fmt::format("address {:#x} is not a multiple of {}", address, sizeof(Value))};
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): an entry that is found has a context
   const auto who = model::Accessor::device(entry.context->device);
   Access allowed;
   if (Answer refused = machine_.access(address, sizeof(Value), who, false, AddressKind::copy, allowed); !refused.ok())

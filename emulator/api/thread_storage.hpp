@@ -13,15 +13,18 @@ template <class T>
 T& of_this_thread() {
   thread_local T* object = nullptr;
   struct Reaper {
-    T** place;
+    explicit Reaper(T** its_place) noexcept : place(its_place) {}
+    Reaper(const Reaper&) = delete;
+    Reaper& operator=(const Reaper&) = delete;
     ~Reaper() {
       if (::gettid() != ::getpid()) delete std::exchange(*place, nullptr);
     }
+    T** place;
   };
-  thread_local Reaper reaper{&object};
+  thread_local Reaper reaper(&object);
   static_cast<void>(reaper);
   if (object == nullptr) object = new T;
-  return *object;
+  return *object;  // NOLINT(clang-analyzer-cplusplus.NewDelete): the reaper acts when the thread ends, not here
 }
 
 }  // namespace cuvmm::emulator::api

@@ -125,7 +125,7 @@ std::optional<Fault> Engine::fault(const ContextPointer& context) {
   return context->fault;
 }
 
-void Engine::fail_context(const ContextPointer& context, Fault fault) {
+void Engine::fail_context(const ContextPointer& context, const Fault& fault) {
   Lock lock(scheduler_);
   scheduler_.fail_contexts(lock, context->fault_group, fault);
 }

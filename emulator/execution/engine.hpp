@@ -76,7 +76,7 @@ class Engine {
   // The first failure of a group, be its contexts gone: SUCCESS while none has failed.
   Answer check_group(FaultGroup group);
   // Puts the context (and its fault group) into the failed state, as if an operation had failed.
-  void fail_context(const ContextPointer& context, Fault fault);
+  void fail_context(const ContextPointer& context, const Fault& fault);
   // Waits for all work submitted to the context before. cuCtxSynchronize.
   Answer synchronize_context(const ContextPointer& context);
   // The same wait, which no capture forbids: what cuMemFree does before it frees.

@@ -37,7 +37,7 @@ bool is_text(const void* image) {
 std::string code_of(std::string_view text) {
   std::string code;
   for (std::size_t at = 0; at < text.size();) {
-    std::size_t end = at;
+    std::size_t end = 0;
     if (text.substr(at, 2) == "//") {
       end = text.find('\n', at);
     } else if (text.substr(at, 2) == "/*") {
@@ -125,12 +125,12 @@ std::optional<std::vector<std::string>> kernel_names_in(const void* image) {
   const std::size_t readable = ::strnlen(static_cast<const char*>(image), sizeof magic);
   if (readable == sizeof magic) std::memcpy(&magic, image, sizeof magic);
   if (magic == wrapper_magic) {
-    FatbinWrapper wrapper;
+    FatbinWrapper wrapper{};
     std::memcpy(&wrapper, image, sizeof wrapper);
     return kernel_names_in(wrapper.fatbin);
   }
   if (magic == fatbin_magic) {
-    FatbinHeader header;
+    FatbinHeader header{};
     std::memcpy(&header, image, sizeof header);
     const std::string_view content(static_cast<const char*>(image), header.header_bytes + header.content_bytes);
     return entries_in(content);

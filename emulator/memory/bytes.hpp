@@ -37,6 +37,8 @@ class Window {
   Window(std::span<const Piece> pieces, bool writable);
   Window(Window&& other) noexcept;
   Window& operator=(Window&&) = delete;
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
   ~Window();
 
   [[nodiscard]] std::byte* data() const noexcept { return data_; }

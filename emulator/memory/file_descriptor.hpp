@@ -16,6 +16,8 @@ class FileDescriptor {
     std::swap(descriptor_, other.descriptor_);
     return *this;
   }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
   ~FileDescriptor() {
     if (descriptor_ >= 0) ::close(descriptor_);
   }

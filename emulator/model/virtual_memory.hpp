@@ -72,15 +72,16 @@ class VirtualMemory {
                      CUmemAllocationGranularity_flags option) const;
   Answer create(CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* properties,
                 unsigned long long flags);
-  Answer release(CUmemGenericAllocationHandle handle);
-  Answer properties(CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle) const;
+  Answer release(CUmemGenericAllocationHandle value);
+  Answer properties(CUmemAllocationProp* properties, CUmemGenericAllocationHandle value) const;
+  // Adds a reference to a handle, so it is no const function. NOLINTNEXTLINE(readability-make-member-function-const)
   Answer retain(CUmemGenericAllocationHandle* handle, CUdeviceptr address);
 
   Answer reserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment, CUdeviceptr hint,
                  unsigned long long flags);
   Answer free(CUdeviceptr address, std::size_t bytes);
 
-  Answer map(CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
+  Answer map(CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle value,
              unsigned long long flags);
   // Whether unmap() would do it; the caller can then look for work that is still using the range.
   Answer check_unmap(CUdeviceptr address, std::size_t bytes) const;
@@ -90,7 +91,7 @@ class VirtualMemory {
   Answer get_access(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) const;
 
   // Export: whether the handle may be exported as that type, and the memory behind it.
-  Answer check_export(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags,
+  Answer check_export(CUmemGenericAllocationHandle value, CUmemAllocationHandleType type, unsigned long long flags,
                       Allocation** allocation) const;
   // Import: a new handle, with one reference, to memory that something else keeps alive during the call.
   CUmemGenericAllocationHandle import(Allocation& allocation);

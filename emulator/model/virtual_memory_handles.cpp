@@ -197,6 +197,7 @@ Answer VirtualMemory::properties(CUmemAllocationProp* properties, CUmemGenericAl
   return {};
 }
 
+// NOLINTNEXTLINE(readability-make-member-function-const)
 Answer VirtualMemory::retain(CUmemGenericAllocationHandle* handle, CUdeviceptr address) {
   if (handle == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "handle must not be null"};
   const Mapping* mapping = find_mapping(address);

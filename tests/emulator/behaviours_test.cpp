@@ -150,7 +150,7 @@ TEST(Behaviours, CanEachBeSwitchedOnByTheEnvironment) {
   EXPECT_TRUE(hinted(driver_of("")));
   EXPECT_FALSE(hinted(driver_of("ignore-address-hints")));
 
-  const auto fabric = [](Emulated driver) {
+  const auto fabric = [](const Emulated& driver) {
     CUmemGenericAllocationHandle handle = 0;
     const CUmemAllocationProp properties = on_device(0, CU_MEM_HANDLE_TYPE_FABRIC);
     return driver->cuMemCreate(&handle, chunk, &properties, 0);

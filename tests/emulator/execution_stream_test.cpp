@@ -281,21 +281,21 @@ TEST_F(Streams, LetGoOfAnOperationOnceItIsDone) {
 TEST_F(Streams, DestroyOperationsWithNoLockHeld) {
   const auto one = stream();
   struct Calls {
-    Engine& engine;
+    explicit Calls(Engine& its_engine) : engine(its_engine) {}
+    Calls(const Calls&) = delete;
+    Calls& operator=(const Calls&) = delete;
     ~Calls() { (void)engine.worker_count(); }  // hangs if the lock is held
+    Engine& engine;
   };
-  EXPECT_CODE(
-      engine.submit(one, operation([held = std::make_shared<Calls>(Calls{engine})] { return Outcome::done(); })),
-      SUCCESS);
+  EXPECT_CODE(engine.submit(one, operation([held = std::make_shared<Calls>(engine)] { return Outcome::done(); })),
+              SUCCESS);
   EXPECT_CODE(engine.synchronize_stream(one), SUCCESS);
   EXPECT_CODE(engine.begin_capture(one, abi::CU_STREAM_CAPTURE_MODE_RELAXED), SUCCESS);
-  EXPECT_CODE(
-      engine.submit(one, operation([held = std::make_shared<Calls>(Calls{engine})] { return Outcome::done(); })),
-      SUCCESS);
+  EXPECT_CODE(engine.submit(one, operation([held = std::make_shared<Calls>(engine)] { return Outcome::done(); })),
+              SUCCESS);
   EXPECT_CODE(engine.synchronize_stream(one), ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  EXPECT_CODE(
-      engine.submit(one, operation([held = std::make_shared<Calls>(Calls{engine})] { return Outcome::done(); })),
-      ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_CODE(engine.submit(one, operation([held = std::make_shared<Calls>(engine)] { return Outcome::done(); })),
+              ERROR_STREAM_CAPTURE_INVALIDATED);
   GraphPointer graph;
   EXPECT_CODE(engine.end_capture(one, graph), ERROR_STREAM_CAPTURE_INVALIDATED);
 }

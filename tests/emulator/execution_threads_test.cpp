@@ -15,6 +15,7 @@ constexpr int rounds = 120;
 
 void in_threads(const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
+  threads.reserve(thread_count);
   for (int i = 0; i < thread_count; ++i) {
     threads.emplace_back([&body, i] { body(i); });
   }

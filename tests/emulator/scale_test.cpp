@@ -69,7 +69,7 @@ TEST(Scale, TenThousandChunksOfEightDevicesInFourTebibytes) {
     driver.map(range + index * chunk, handle);
     EXPECT_ANSWER(SUCCESS, *driver, cuMemRelease(handle));
   }
-  std::array<CUmemAccessDesc, devices> grants;
+  std::array<CUmemAccessDesc, devices> grants{};
   for (int device = 0; device < devices; ++device) grants[static_cast<std::size_t>(device)] = grant_device(device);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemSetAccess(range, bytes, grants.data(), grants.size()));
   expect_modest();

@@ -190,7 +190,7 @@ TEST(DmaBufs, AreMadeOfHeapMemoryToo) {
 
 TEST(LegacyIpc, IsNotForVirtualMemory) {
   Emulated driver;
-  CUipcMemHandle handle;
+  CUipcMemHandle handle{};
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuIpcGetMemHandle(&handle, driver.mapped()));
   CUdeviceptr memory = 0;
   EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 4096));

@@ -114,7 +114,7 @@ TEST(CapturedWork, ForbidsHeapAndHostAllocationAndNoVirtualMemory) {
 }
 
 struct Called {
-  api::EmulatedDriver* driver;
+  api::EmulatedDriver* driver = nullptr;
   CUresult inside = CUDA_SUCCESS, version = CUDA_ERROR_UNKNOWN;
 };
 

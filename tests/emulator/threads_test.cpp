@@ -17,6 +17,7 @@ int rounds() {
 template <class Work>
 void in_threads(int count, Work work) {
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(count));
   for (int index = 0; index < count; ++index) threads.emplace_back(work, index);
   for (std::thread& thread : threads) thread.join();
 }
@@ -114,7 +115,8 @@ TEST(Threads, ReleaseResetAndRetainAPrimaryContextAtOnce) {
       ASSERT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxRelease(0));
       // Not on that memory: it may go at any moment, and the fault would stay with the device. Nor twice on the same
       // bytes: what a context was running when it ended may overlap with what the next one runs.
-      const auto turn = static_cast<CUdeviceptr>(index * rounds() + round);
+      const auto turn =
+          static_cast<CUdeviceptr>(index) * static_cast<CUdeviceptr>(rounds()) + static_cast<CUdeviceptr>(round);
       const CUresult set = driver->cuMemsetD8(range + 128 * turn, 1, 100);
       ASSERT_TRUE(set == CUDA_SUCCESS || set == CUDA_ERROR_CONTEXT_IS_DESTROYED) << set;
       if ((index + round) % 3 == 0) ASSERT_ANSWER(SUCCESS, *driver, cuDevicePrimaryCtxReset(1));

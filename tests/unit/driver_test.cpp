@@ -12,7 +12,6 @@ namespace cuvmm {
 namespace {
 
 using namespace abi;
-using driver::EntryPoint;
 using test::EnvironmentVariable;
 
 TEST(Driver, WrapsAnyDriver) {
@@ -28,7 +27,7 @@ TEST(Driver, WrapsAnyDriver) {
   EXPECT_EQ(driver.device_count(), 2);
   EXPECT_EQ(driver.devices().size(), 2u);
   EXPECT_EQ(&driver.interface(), fake.get());
-  const Driver copy = driver;
+  const Driver copy = driver;  // NOLINT(performance-unnecessary-copy-initialization)
   EXPECT_EQ(copy, driver);
   EXPECT_NE(driver, Driver::wrap(test::scripted_driver()));
 }

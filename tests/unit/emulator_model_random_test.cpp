@@ -205,11 +205,10 @@ class Reference {
     CUresult expected = CUDA_SUCCESS;
     const bool taken = std::any_of(mappings_.begin(), mappings_.end(),
                                    [&](const KnownMapping& mapping) { return mapping.meets(address, bytes); });
-    if (range == nullptr || handle.references == 0)
-      expected = CUDA_ERROR_INVALID_VALUE;
-    else if (bytes != whole)
+    const bool living = range != nullptr && handle.references != 0;
+    if (living && bytes != whole)
       expected = CUDA_ERROR_NOT_SUPPORTED;
-    else if (taken || (mode_ == Mode::strict && address + bytes > range->address + range->bytes))
+    else if (!living || taken || (mode_ == Mode::strict && address + bytes > range->address + range->bytes))
       expected = CUDA_ERROR_INVALID_VALUE;
     RC_ASSERT(machine.memory.map(address, bytes, 0, handle.value, 0).code == expected);
     if (expected != CUDA_SUCCESS) return;

@@ -62,7 +62,7 @@ TEST(Error, TheTypeDecidesTheKind) {
 TEST(Error, CopyingDoesNotThrow) {
   EXPECT_TRUE(std::is_nothrow_copy_constructible_v<OutOfDeviceMemory>);
   const Error original(failure_of(ErrorKind::invalid_use));
-  const Error copy = original;
+  const Error copy = original;  // NOLINT(performance-unnecessary-copy-initialization)
   EXPECT_STREQ(copy.what(), original.what());
   EXPECT_EQ(&copy.failure(), &original.failure());
 }
