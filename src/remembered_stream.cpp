@@ -1,5 +1,7 @@
 #include "remembered_stream.hpp"
 
+#include <atomic>
+
 #include "made_current.hpp"
 
 namespace cuvmm {
@@ -24,10 +26,16 @@ bool is_final(WorkAnswer answer) noexcept {
 
 }  // namespace
 
+std::uint64_t this_thread_number() noexcept {
+  static std::atomic<std::uint64_t> next = 1;
+  thread_local const std::uint64_t number = next++;
+  return number;
+}
+
 bool RememberedStream::is(abi::CUstream stream, abi::CUcontext current) const noexcept {
   if (same_name(stream) != stream_) return false;
   if (!is_default_stream(stream)) return true;
-  return context_->handle() == current && (stream != abi::per_thread_stream() || thread_ == std::this_thread::get_id());
+  return context_->handle() == current && (stream != abi::per_thread_stream() || thread_ == this_thread_number());
 }
 
 Recorded RememberedStream::try_record() {
@@ -37,7 +45,13 @@ Recorded RememberedStream::try_record() {
 }
 
 Recorded RememberedStream::record_last() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) {
+    abi::CUcontext current = nullptr;
+    const abi::CUresult code = context_->interface().cuCtxGetCurrent(&current);
+    if (code == abi::CUDA_ERROR_NOT_PERMITTED) return failed(EntryPoint::cuCtxGetCurrent, code);
+    lock.lock();
+  }
   Recorded recorded = record();
   if (is_final(recorded.answer)) last_ = recorded;
   return recorded;
@@ -62,7 +76,7 @@ Recorded RememberedStream::record_with(bool made_current) {
     if (current->answer() != abi::CUDA_SUCCESS) return failed(EntryPoint::cuCtxPushCurrent, current->answer());
   }
   // Another thread's own default stream cannot be named, but it is one that the legacy default stream waits for.
-  const bool of_other_thread = stream_ == abi::per_thread_stream() && thread_ != std::this_thread::get_id();
+  const bool of_other_thread = stream_ == abi::per_thread_stream() && thread_ != this_thread_number();
   const abi::CUstream stream = of_other_thread ? abi::legacy_stream() : stream_;
 
   abi::CUstreamCaptureStatus status = abi::CU_STREAM_CAPTURE_STATUS_NONE;

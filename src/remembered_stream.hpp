@@ -1,16 +1,19 @@
 // A stream whose work may use some memory.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "cuvmm/stream_uses.hpp"
 #include "event_pool.hpp"
 #include "work_answer.hpp"
 
 namespace cuvmm {
+
+// Never that of another thread; those of std::thread come again when a thread has ended.
+[[nodiscard]] std::uint64_t this_thread_number() noexcept;
 
 // Thread-safe.
 class RememberedStream {
@@ -48,7 +51,7 @@ class RememberedStream {
 
   const abi::CUstream stream_;
   const std::shared_ptr<ContextEvents> context_;
-  const std::thread::id thread_ = std::this_thread::get_id();
+  const std::uint64_t thread_ = this_thread_number();
   std::mutex mutex_;  // held while an event is recorded, by nobody who waits for it in a host function
   std::optional<Recorded> last_;
 };

@@ -77,7 +77,8 @@ class PendingWork {
 // Thread-safe. No lock is held while the device is waited for.
 //
 // What the program has to do:
-// - Call no_longer_used_on() before it destroys a stream.
+// - Call no_longer_used_on() before it destroys a stream, and before a thread ends whose CU_STREAM_PER_THREAD it named.
+// - Call used_on() in each capture that uses the memory.
 // - Before it destroys a created context: that for each of its streams, and wait for the pending work of it (or drain
 //   the queue that has it). Primary contexts are kept as long as they are needed; resetting one
 //   (cuDevicePrimaryCtxReset) is the same as destroying it.
