@@ -45,13 +45,13 @@ class Life {
     const std::uint64_t before = machine_.faults().injected();
     machine_.faults().inject(fault_);
     {
-      const auto queue = RetireQueue::create(machine_.driver(), {.max_pending = 2, .full_wait = 0s, .drain_wait = 60s});
+      const auto queue = RetireQueue::create(machine_.driver(), {.max_pending = 3, .full_wait = 0s, .drain_wait = 60s});
       use_and_retire(*queue);
       queue->poll();
       EXPECT_EQ(released_, 0);
       RetirementMachine::open(word_);
       insist([&] { queue->drain_for(60s).value(); });
-      EXPECT_EQ(released_, 2);
+      EXPECT_EQ(released_, 3);
       EXPECT_EQ(queue->pending(), 0u);
     }
     const bool happened = machine_.faults().injected() > before;
@@ -66,6 +66,9 @@ class Life {
     insist([&] { uses.used_on(in_created_); });
     insist([&] { uses.used_until(event_); });
     retire(queue, uses);
+    StreamUses one(machine_.driver());
+    insist([&] { one.used_on(stream_); });
+    retire(queue, one);
     insist([&] { uses.no_longer_used_on(stream_); });
     insist([&] { uses.no_longer_used_on(in_created_); });
     retire(queue, uses);

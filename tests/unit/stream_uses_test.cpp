@@ -162,7 +162,9 @@ TEST_F(StreamUsesTest, DefaultStreamsAreThoseOfTheContextAndThreadThatNamedThem)
     // Another thread, in which another context is current.
     std::thread([&] {
       const CurrentContext context(machine_.driver().device(DeviceOrdinal{1}));
+      machine_.calls();
       work = uses.so_far();
+      EXPECT_EQ(machine_.calls()[EntryPoint::cuEventRecord], 1u) << "in the right context at once";
       EXPECT_FALSE(work.is_done());
       CUcontext current = nullptr;
       call<EntryPoint::cuCtxGetCurrent>(machine_.api(), &current);
@@ -172,6 +174,24 @@ TEST_F(StreamUsesTest, DefaultStreamsAreThoseOfTheContextAndThreadThatNamedThem)
     RetirementMachine::open(word);
     EXPECT_TRUE(work.wait_for(60s));
   }
+}
+
+TEST_F(StreamUsesTest, TheDefaultStreamOfAThreadThatHasEndedIsNotThatOfItsSuccessor) {
+  std::uint32_t* const word = machine_.word();
+  std::thread([&] {
+    const CurrentContext context(machine_.device());
+    uses_.used_on(per_thread_stream());
+    machine_.wait(per_thread_stream(), word);
+  }).join();
+  PendingWork work;
+  std::thread([&] {  // most likely of the same id
+    const CurrentContext context(machine_.device());
+    work = uses_.so_far();
+    EXPECT_FALSE(work.is_done());
+  })
+      .join();
+  RetirementMachine::open(word);
+  EXPECT_TRUE(work.wait_for(60s));
 }
 
 TEST_F(StreamUsesTest, TheStreamsOfTwoDevicesAreWaitedForWithoutAContext) {
@@ -330,12 +350,19 @@ TEST_P(CaptureModes, TheLegacyStreamIsNotRecordedInWhileABlockingStreamIsCapture
 }
 
 TEST_P(CaptureModes, AStreamCannotBeForgottenWhileItIsCaptured) {
-  const CUstream stream = machine_.stream();
-  uses_.used_on(stream);
-  machine_.begin_capture(stream, GetParam());
-  EXPECT_THROW(uses_.no_longer_used_on(stream), InvalidUse);
-  machine_.end_capture(stream);
-  EXPECT_NO_THROW(uses_.no_longer_used_on(stream));
+  const CUstream stream = machine_.stream(0);
+  for (const CUstream each : {stream, CUstream{nullptr}}) {  // the legacy stream would wait for the captured one
+    uses_.used_on(each);
+    machine_.begin_capture(stream, GetParam());
+    try {
+      uses_.no_longer_used_on(each);
+      ADD_FAILURE() << "not refused";
+    } catch (const InvalidUse& refused) {
+      EXPECT_TRUE(mentions(refused.way_out(), "End the capture")) << refused.what();
+    }
+    machine_.end_capture(stream);
+    EXPECT_NO_THROW(uses_.no_longer_used_on(each));
+  }
 }
 
 TEST_P(CaptureModes, AnEventOfACaptureStandsForTheCaptureAndLeavesItValid) {
@@ -450,7 +477,8 @@ TEST_F(StreamUsesTest, AResetContextsEventsAreNotUsedAgain) {
   {
     const CUstream stream = machine_.stream();
     uses_.used_on(stream);
-    EXPECT_TRUE(uses_.so_far().wait_for(60s));
+    PendingWork several[] = {uses_.so_far(), uses_.so_far(), uses_.so_far()};
+    for (PendingWork& each : several) EXPECT_TRUE(each.wait_for(60s));
     uses_.no_longer_used_on(stream);
   }
   EXPECT_TRUE(uses_.so_far().wait_for(60s));
@@ -460,8 +488,10 @@ TEST_F(StreamUsesTest, AResetContextsEventsAreNotUsedAgain) {
   const CUstream stream = machine_.stream();
   machine_.wait(stream, gate);
   uses_.used_on(stream);
+  machine_.calls();
   PendingWork work = uses_.so_far();
-  EXPECT_FALSE(work.is_done()) << "the idle event was of the context's former life";
+  EXPECT_EQ(machine_.calls()[EntryPoint::cuEventCreate], 1u) << "the idle events were of the context's former life";
+  EXPECT_FALSE(work.is_done());
   RetirementMachine::open(gate);
   EXPECT_TRUE(work.wait_for(60s));
   expect_no_failure();
@@ -528,6 +558,59 @@ TEST_F(FaultedContext, IsOverAndReturnedByAWait) {
   EXPECT_TRUE(handler_.take().empty()) << "not told twice";
 }
 
+// A kernel that runs, and cannot be ended, until it is told.
+struct SlowKernel {
+  std::atomic<bool> runs = false, end = false;
+
+  emulator::HostKernel kernel() {
+    return {"slow",
+            {sizeof(CUdeviceptr)},
+            [](const emulator::KernelArguments& arguments) {
+              return std::vector<emulator::KernelView>{{arguments.get<CUdeviceptr>(0), 4096, true}};
+            },
+            [this](const emulator::KernelCall&) {
+              runs = true;
+              while (!end) std::this_thread::sleep_for(1ms);
+              return emulator::KernelProgress::done;
+            }};
+  }
+};
+
+TEST(FaultedContextInStrictMode, IsOverOnlyWhenNothingRunsInIt) {
+  SafeRecordingHandler handler;
+  SlowKernel slow;
+  emulator::Configuration configuration = strict_machine();
+  configuration.kernels.push_back(slow.kernel());
+  RetirementMachine machine(configuration);
+  const auto queue = RetireQueue::create(machine.driver());
+  const auto unmapped = AddressReservation::create(machine.driver(), 2_MiB);
+  const CUstream stream = machine.stream(), failing = machine.stream();
+  const CUfunction running = machine.kernel("slow"), spin = machine.kernel(gpu::SpinParameters::kernel);
+  StreamUses uses(machine.driver());
+  uses.used_on(stream);
+  {
+    Mapping mapping = machine.mapped();
+    CUdeviceptr address = mapping.address().value;
+    void* arguments[] = {&address};
+    call<EntryPoint::cuLaunchKernel>(machine.api(), running, 1U, 1U, 1U, 1U, 1U, 1U, 0U, stream, arguments, nullptr);
+    while (!slow.runs) std::this_thread::yield();
+    queue->retire(std::move(mapping), uses.so_far(), 2_MiB);
+  }
+  gpu::SpinParameters parameters{unmapped.address().value, 1};
+  auto arguments = gpu::arguments(parameters);
+  call<EntryPoint::cuLaunchKernel>(machine.api(), spin, 1U, 1U, 1U, 1U, 1U, 1U, 0U, failing, arguments.data(), nullptr);
+  while (machine.api().cuStreamQuery(failing) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+  std::thread ender([&] {
+    std::this_thread::sleep_for(20ms);
+    slow.end = true;
+  });
+  EXPECT_TRUE(queue->drain_for(60s));
+  ender.join();
+  const std::vector<Failure> told = handler.take();
+  ASSERT_EQ(told.size(), 1u) << "the failure of the context, and none of an unmap";
+  EXPECT_EQ(told[0].kind, ErrorKind::device_lost);
+}
+
 // Host functions.
 
 TEST_F(StreamUsesTest, WithinAHostFunctionTheRecordIsPutOff) {
@@ -569,6 +652,25 @@ TEST_F(StreamUsesTest, WithinAHostFunctionTheRecordIsPutOff) {
 }
 
 // Failing calls.
+
+TEST_F(StreamUsesTest, ADriverThatWantsAContextForARecordOrAQuestionGetsIt) {
+  const CUstream stream = machine_.stream();
+  std::uint32_t* const word = machine_.word();
+  machine_.wait(stream, word);
+  uses_.used_on(stream);
+  std::thread([&] {
+    machine_.calls();
+    machine_.faults().inject({EntryPoint::cuEventRecord, 1, CUDA_ERROR_INVALID_CONTEXT});
+    PendingWork work = uses_.so_far();
+    EXPECT_EQ(machine_.calls()[EntryPoint::cuEventRecord], 1u) << "not put off";
+    EXPECT_EQ(machine_.faults().injected(), 1u);
+    machine_.faults().inject({EntryPoint::cuEventQuery, 1, CUDA_ERROR_INVALID_CONTEXT});
+    EXPECT_FALSE(work.is_done());
+    EXPECT_EQ(machine_.faults().injected(), 2u);
+    RetirementMachine::open(word);
+    EXPECT_TRUE(work.wait_for(60s));
+  }).join();
+}
 
 TEST_F(StreamUsesTest, ARecordThatFailsIsMadeLater) {
   const CUstream stream = machine_.stream();
