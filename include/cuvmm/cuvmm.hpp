@@ -12,4 +12,6 @@
 #include "cuvmm/memory_properties.hpp"
 #include "cuvmm/physical_memory.hpp"
 #include "cuvmm/result.hpp"
+#include "cuvmm/retire_queue.hpp"
+#include "cuvmm/stream_uses.hpp"
 #include "cuvmm/units.hpp"
