@@ -1,6 +1,8 @@
 // What the owners own. A state gives back what it stands for when the last owner that shares it is gone.
 #pragma once
 
+#include <atomic>
+
 #include "clean_up.hpp"
 #include "cuvmm/address_reservation.hpp"
 #include "cuvmm/physical_memory.hpp"
@@ -21,6 +23,8 @@ struct PhysicalMemory::State {
   std::size_t size;
   unsigned long long handle = 0;
   bool owned = false;
+  std::atomic<bool> recyclable = true;  // false once an unmapping failed: its addresses may still reach it
+  std::shared_ptr<const void> charge;   // what a source counts until the memory is gone
 };
 
 struct AddressReservation::State {

@@ -11,6 +11,10 @@
 namespace cuvmm {
 
 class Mapping;
+class PhysicalSource;
+namespace range {
+class RangeAddresses;
+}
 
 // Physical memory with no address (guide 4.16.2.1; cuMemCreate, cuMemRelease). It cannot be divided: it is mapped,
 // granted and released as a whole. Its mappings share the ownership, so it is given back when the owner and all its
@@ -54,6 +58,8 @@ class PhysicalMemory {
 
  private:
   friend class Mapping;
+  friend class PhysicalSource;
+  friend class range::RangeAddresses;
   struct State;
   explicit PhysicalMemory(std::shared_ptr<State> state) noexcept;
 

@@ -1,0 +1,261 @@
+#include "cuvmm/mapped_range.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cuvmm/device.hpp"
+#include "range/mapped_range_impl.hpp"
+#include "refusal.hpp"
+
+namespace cuvmm {
+
+namespace {
+
+constexpr std::size_t default_host_capacity = std::size_t{64} << 30;
+
+// What is wrong with the options by themselves.
+std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& options) {
+  const MemoryProperties& memory = options.memory;
+  const auto refuse = [&](std::string arguments, std::string rule, std::string way_out) {
+    return invalid_use("MappedRange::create", std::move(arguments), std::move(rule), std::move(way_out));
+  };
+  const bool on_device = memory.location.kind == LocationKind::device;
+  if (options.source && options.source->driver() != driver)
+    return refuse("source", "Range and source must belong to the same driver", "Make both with one Driver");
+  if (options.retire_queue && options.retire_queue->driver() != driver)
+    return refuse("retire_queue", "Range and queue must belong to the same driver", "Make both with one Driver");
+  if (options.device_wait < std::chrono::milliseconds::zero())
+    return refuse(fmt::format("device_wait = {} ms", options.device_wait.count()), "A wait is not negative",
+                  "0 asks once and does not wait");
+  if (memory.location.kind == LocationKind::host && !memory.handle_types.empty())
+    return refuse("memory.location = host, memory.handle_types", "Memory of the host at large cannot be exported",
+                  "Use Location::host_numa(node), which can");
+  if (!on_device && (memory.compression || memory.gpu_direct_rdma))
+    return refuse(fmt::format("memory.location = {}", to_string(memory.location)),
+                  "Compression and GPUDirect RDMA are features of device memory", "Leave them out for host memory");
+  if (options.require_features && !memory.compression && !memory.gpu_direct_rdma)
+    return refuse("require_features = true", "No feature is asked for that could be required",
+                  "Set memory.compression or memory.gpu_direct_rdma, or leave require_features out");
+  for (auto each = options.grants.begin(); each != options.grants.end(); ++each) {
+    if (on_device && each->location.kind != LocationKind::device)
+      return refuse(fmt::format("grants: {}", to_string(each->location)), "Device memory cannot be granted to the host",
+                    "Use memory of the host, or copy");
+    if (std::any_of(options.grants.begin(), each, [&](const AccessGrant& g) { return g.location == each->location; }))
+      return refuse(fmt::format("grants: {} is named twice", to_string(each->location)),
+                    "A location has one right to the range", "Name each location once");
+  }
+  return std::nullopt;
+}
+
+std::size_t wanted_capacity(const Driver& driver, const MappedRangeOptions& options, std::size_t granularity) {
+  if (options.capacity != 0) return align_up(options.capacity, granularity);
+  const Location& location = options.memory.location;
+  if (location.kind != LocationKind::device) return default_host_capacity;
+  return align_up(driver.device(DeviceOrdinal(location.id)).total_memory(), granularity);
+}
+
+Result<MappedRangeOptions> completed(const Driver& driver, MappedRangeOptions options) {
+  if (auto clash = clash_in(driver, options)) return std::move(*clash);
+  if (options.grants.empty()) options.grants = {{options.memory.location, AccessRights::read_write}};
+  std::erase_if(options.grants, [](const AccessGrant& each) { return each.rights == AccessRights::none; });
+  if (!options.source) options.source = PhysicalSource::create(driver);
+  if (options.retire_queue) options.source->drain_under_pressure(options.retire_queue);
+  return options;
+}
+
+}  // namespace
+
+MappedRange::Impl::Impl(std::shared_ptr<range::RangeAddresses> addresses, MappedRangeOptions options,
+                        std::size_t granularity)
+    : addresses_(std::move(addresses)),
+      options_(std::move(options)),
+      granularity_(granularity),
+      properties_(options_.memory),
+      grants_(options_.grants),
+      uses_(addresses_->driver()) {}
+
+std::string MappedRange::Impl::name() const {
+  return fmt::format("range at {:#x} with {} of {} mapped", addresses_->address().value, format_bytes(mapped_bytes_),
+                     format_bytes(addresses_->size()));
+}
+
+Failure MappedRange::Impl::refusal(std::string_view call, std::string arguments, std::string rule,
+                                   std::string way_out) const {
+  return invalid_use(call, arguments.empty() ? name() : fmt::format("{}, {}", name(), arguments), std::move(rule),
+                     std::move(way_out));
+}
+
+RangePin MappedRange::Impl::pin(std::string reason) {
+  std::erase_if(pins_, [](const auto& each) { return each.expired(); });
+  auto kept = std::make_shared<const std::string>(std::move(reason));
+  pins_.push_back(kept);
+  return RangePin(std::move(kept));
+}
+
+RangeObservation MappedRange::Impl::observe(RangeObserver observer) {
+  std::erase_if(observers_, [](const auto& each) { return each.expired(); });
+  auto kept = std::make_shared<const RangeObserver>(std::move(observer));
+  observers_.push_back(kept);
+  return RangeObservation(std::move(kept));
+}
+
+// Leaves everything as it is, for ever.
+void MappedRange::Impl::abandon() noexcept {
+  for (const auto& chunk : chunks_) addresses_->never_recycle(chunk.second);
+  static_cast<void>(new (std::nothrow) ChunkMap(std::move(chunks_)));
+  static_cast<void>(new (std::nothrow) std::shared_ptr<range::RangeAddresses>(addresses_));
+}
+
+Result<MappedRange> MappedRange::try_create(const Driver& driver, const MappedRangeOptions& options) {
+  auto complete = completed(driver, options);
+  if (!complete) return complete.failure();
+  const std::size_t granularity = PhysicalMemory::granularity(driver, options.memory);
+  const std::size_t wanted = wanted_capacity(driver, options, granularity);
+  const std::size_t least = options.capacity != 0 ? wanted : granularity;
+  auto addresses = range::RangeAddresses::reserve(driver, wanted, least, granularity, options.alignment);
+  if (!addresses) return addresses.failure();
+  return MappedRange(std::make_unique<Impl>(std::move(addresses).value(), std::move(complete).value(), granularity));
+}
+
+MappedRange MappedRange::create(const Driver& driver, const MappedRangeOptions& options) {
+  return try_create(driver, options).value();
+}
+
+MappedRange::MappedRange(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+MappedRange::MappedRange(MappedRange&&) noexcept = default;
+MappedRange& MappedRange::operator=(MappedRange&&) noexcept = default;
+MappedRange::~MappedRange() = default;
+
+Result<std::size_t> MappedRange::try_append(std::size_t bytes) {
+  return impl_->append(bytes, nullptr);
+}
+Result<std::size_t> MappedRange::try_append(std::size_t bytes, const Location& location) {
+  return impl_->append(bytes, &location);
+}
+Result<std::size_t> MappedRange::try_append(const SharedPhysicalMemory& memory) {
+  return impl_->append(memory);
+}
+std::size_t MappedRange::append(std::size_t bytes) {
+  return try_append(bytes).value();
+}
+std::size_t MappedRange::append(std::size_t bytes, const Location& location) {
+  return try_append(bytes, location).value();
+}
+std::size_t MappedRange::append(const SharedPhysicalMemory& memory) {
+  return try_append(memory).value();
+}
+Result<void> MappedRange::try_map(std::size_t offset, std::size_t bytes) {
+  return impl_->map(offset, bytes);
+}
+Result<void> MappedRange::try_map(std::size_t offset, const SharedPhysicalMemory& memory) {
+  return impl_->map(offset, memory);
+}
+void MappedRange::map(std::size_t offset, std::size_t bytes) {
+  try_map(offset, bytes).value();
+}
+void MappedRange::map(std::size_t offset, const SharedPhysicalMemory& memory) {
+  try_map(offset, memory).value();
+}
+Result<SharedPhysicalMemory> MappedRange::try_replace(std::size_t offset, const SharedPhysicalMemory& memory) {
+  return impl_->replace(offset, memory);
+}
+SharedPhysicalMemory MappedRange::replace(std::size_t offset, const SharedPhysicalMemory& memory) {
+  return try_replace(offset, memory).value();
+}
+Result<void> MappedRange::try_unmap(std::size_t offset, std::size_t bytes) {
+  return impl_->unmap("MappedRange::unmap", offset, bytes);
+}
+void MappedRange::unmap(std::size_t offset, std::size_t bytes) {
+  try_unmap(offset, bytes).value();
+}
+Result<void> MappedRange::try_truncate(std::size_t bytes) {
+  return impl_->truncate(bytes);
+}
+void MappedRange::truncate(std::size_t bytes) {
+  try_truncate(bytes).value();
+}
+void MappedRange::close() {
+  impl_->close();
+  impl_.reset();
+}
+Result<void> MappedRange::try_grant(std::span<const AccessGrant> grants) {
+  return impl_->grant(grants);
+}
+void MappedRange::grant(std::span<const AccessGrant> grants) {
+  try_grant(grants).value();
+}
+void MappedRange::grant(const Location& location, AccessRights rights) {
+  const AccessGrant one{location, rights};
+  grant(std::span(&one, 1));
+}
+Result<void> MappedRange::try_revoke(const Location& location) {
+  return impl_->revoke(location);
+}
+void MappedRange::revoke(const Location& location) {
+  try_revoke(location).value();
+}
+std::vector<DeviceOrdinal> MappedRange::grant_where_reachable(std::span<const DeviceOrdinal> devices,
+                                                              AccessRights rights) {
+  return impl_->grant_where_reachable(devices, rights);
+}
+StreamUses& MappedRange::uses() noexcept {
+  return impl_->uses_;
+}
+RangePin MappedRange::pin(std::string reason) {
+  return impl_->pin(std::move(reason));
+}
+RangeObservation MappedRange::observe(RangeObserver observer) {
+  return impl_->observe(std::move(observer));
+}
+DeviceAddress MappedRange::address() const noexcept {
+  return impl_->addresses_->address();
+}
+std::size_t MappedRange::size() const noexcept {
+  return impl_->size_;
+}
+std::size_t MappedRange::mapped_bytes() const noexcept {
+  return impl_->mapped_bytes_;
+}
+std::size_t MappedRange::capacity() const noexcept {
+  return impl_->addresses_->size();
+}
+std::size_t MappedRange::granularity() const noexcept {
+  return impl_->granularity_;
+}
+std::uint64_t MappedRange::generation() const noexcept {
+  return impl_->generation_;
+}
+const MemoryProperties& MappedRange::properties() const noexcept {
+  return impl_->properties_;
+}
+const std::vector<AccessGrant>& MappedRange::grants() const noexcept {
+  return impl_->grants_;
+}
+std::vector<ChunkInfo> MappedRange::chunks() const {
+  std::vector<ChunkInfo> infos;
+  infos.reserve(impl_->chunks_.size());
+  for (const auto& [offset, memory] : impl_->chunks_)
+    infos.push_back({offset, memory.size(), memory.properties().location, false});
+  return infos;
+}
+std::vector<ChunkInfo> MappedRange::quarantined() const {
+  return impl_->addresses_->quarantined();
+}
+SharedPhysicalMemory MappedRange::memory_at(std::size_t offset) const {
+  const auto found = range::chunk_at_or_after(impl_->chunks_, offset);
+  if (found == impl_->chunks_.end() || found->first > offset) return {};
+  return found->second;
+}
+const Driver& MappedRange::driver() const noexcept {
+  return impl_->driver();
+}
+const std::shared_ptr<PhysicalSource>& MappedRange::source() const noexcept {
+  return impl_->options_.source;
+}
+
+void append_all(std::span<const RangeAppend> appends) {
+  try_append_all(appends).value();
+}
+
+}  // namespace cuvmm

@@ -1,0 +1,360 @@
+#include "cuvmm/physical_source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <list>
+#include <mutex>
+
+#include "charge.hpp"
+#include "cuvmm/retire_queue.hpp"
+#include "owner_states.hpp"
+#include "refusal.hpp"
+
+namespace cuvmm {
+
+namespace {
+
+// One allocation in a list of its own, so that giving it back moves a node and cannot fail.
+using Node = std::list<PhysicalMemory>;
+
+bool is_shortage(const Failure& failure) noexcept {
+  return failure.kind == ErrorKind::out_of_device_memory || failure.kind == ErrorKind::out_of_host_memory;
+}
+
+}  // namespace
+
+class PhysicalSource::Core : public std::enable_shared_from_this<PhysicalSource::Core> {
+ public:
+  Core(const Driver& driver, const PhysicalSourceOptions& options)
+      : driver_(driver),
+        ledger_(std::make_shared<Ledger>(options.budgets)),
+        recycle_limit_(options.recycle_limit),
+        pressure_wait_(options.pressure_wait) {}
+
+  Result<SharedPhysicalMemory> acquire(const MemoryProperties& properties, std::size_t bytes);
+  std::size_t trim(std::size_t keep_bytes) { return release_recyclable(keep_bytes, nullptr, SIZE_MAX); }
+  // Nobody can ask any more: what comes back is released.
+  void close() {
+    recycle_limit_.store(0);
+    trim(0);
+  }
+  ReclaimRegistration add_reclaim_hook(ReclaimHook hook);
+  void drain_under_pressure(const std::shared_ptr<RetireQueue>& queue);
+  PhysicalSourceCounters counters() const;
+  const Ledger& ledger() const noexcept { return *ledger_; }
+  const Driver& driver() const noexcept { return driver_; }
+
+ private:
+  enum class Relief : unsigned char { none, recyclable, queues, hooks };
+
+  // Takes the memory back: for re-use, if nobody else has it mapped.
+  void give_back(Node& node) noexcept;
+  SharedPhysicalMemory share(Node node);
+
+  Node take_recyclable(const MemoryProperties& properties, std::size_t bytes);
+  Result<Node> create(const MemoryProperties& properties, std::size_t bytes);
+  Failure budget_refusal(const MemoryProperties& properties, std::size_t bytes) const;
+  // Whether something was given back, so that asking again may help.
+  bool relieve(Relief relief, const ReclaimRequest& request);
+  bool call_hooks(const ReclaimRequest& request);
+  bool drain_queues(const ReclaimRequest& request);
+  // Until `keep_bytes` are left or `enough_bytes` are released; at one location, if one is given.
+  std::size_t release_recyclable(std::size_t keep_bytes, const Location* location, std::size_t enough_bytes) noexcept;
+  std::size_t recyclable_bytes() const;
+
+  Driver driver_;
+  std::shared_ptr<Ledger> ledger_;
+  std::atomic<std::size_t> recycle_limit_;
+  std::chrono::milliseconds pressure_wait_;
+  mutable std::mutex mutex_;  // guards the lists
+  Node recyclable_;           // oldest first
+  std::size_t recyclable_bytes_ = 0;
+  std::vector<std::weak_ptr<ReclaimHook>> hooks_;
+  std::vector<std::weak_ptr<RetireQueue>> queues_;
+  std::atomic<std::uint64_t> created_ = 0;
+  std::atomic<std::uint64_t> recycled_ = 0;
+  std::atomic<std::uint64_t> refused_ = 0;
+  std::atomic<std::uint64_t> reclaims_ = 0;
+};
+
+SharedPhysicalMemory PhysicalSource::Core::share(Node node) {
+  // The deleter owns the node: should the shared pointer not be made, the memory goes back all the same.
+  struct GiveBack {
+    std::shared_ptr<Core> core;
+    std::shared_ptr<Node> node;
+    void operator()(const PhysicalMemory*) const noexcept { core->give_back(*node); }
+  };
+  auto kept = std::make_shared<Node>(std::move(node));
+  const PhysicalMemory* memory = &kept->front();
+  return SharedPhysicalMemory(std::shared_ptr<const PhysicalMemory>(memory, GiveBack{shared_from_this(), kept}));
+}
+
+void PhysicalSource::Core::give_back(Node& node) noexcept {
+  const std::size_t bytes = node.front().size();
+  const std::size_t limit = recycle_limit_.load();
+  if (bytes > limit || !node.front().state_->recyclable.load() || node.front().state_.use_count() != 1) {
+    node.clear();  // released with its last mapping
+    return;
+  }
+  release_recyclable(limit - bytes, nullptr, SIZE_MAX);
+  const std::lock_guard lock(mutex_);
+  recyclable_.splice(recyclable_.end(), node);
+  recyclable_bytes_ += bytes;
+}
+
+Node PhysicalSource::Core::take_recyclable(const MemoryProperties& properties, std::size_t bytes) {
+  Node taken;
+  const std::lock_guard lock(mutex_);
+  // The newest: what was used last is least likely to be given up by the driver's own caches.
+  const auto found = std::find_if(recyclable_.rbegin(), recyclable_.rend(), [&](const PhysicalMemory& memory) {
+    return memory.size() == bytes && memory.properties() == properties;
+  });
+  if (found == recyclable_.rend()) return taken;
+  taken.splice(taken.end(), recyclable_, std::prev(found.base()));
+  recyclable_bytes_ -= bytes;
+  return taken;
+}
+
+Failure PhysicalSource::Core::budget_refusal(const MemoryProperties& properties, std::size_t bytes) const {
+  Failure failure;
+  failure.kind = properties.location.kind == LocationKind::device ? ErrorKind::out_of_device_memory
+                                                                  : ErrorKind::out_of_host_memory;
+  failure.call = "PhysicalSource::acquire";
+  failure.arguments =
+      fmt::format("location = {}, bytes = {} ({})", to_string(properties.location), bytes, format_bytes(bytes));
+  failure.rule =
+      fmt::format("The budget of this source for {} is {}, and {} of it exist already", to_string(properties.location),
+                  format_bytes(ledger_->budget(properties.location).value_or(0)),
+                  format_bytes(ledger_->existing(properties.location)));
+  failure.way_out = "Give memory back first, or make the source with a larger budget";
+  failure.asked_bytes = bytes;
+  return failure;
+}
+
+Result<Node> PhysicalSource::Core::create(const MemoryProperties& properties, std::size_t bytes) {
+  auto charge = Charge::make(ledger_, properties.location, bytes);
+  if (!charge) return budget_refusal(properties, bytes);
+  auto memory = PhysicalMemory::try_create(driver_, properties, bytes);
+  if (!memory) return memory.failure();
+  memory->state_->charge = std::move(charge);
+  Node node;
+  node.push_back(std::move(memory).value());
+  return node;
+}
+
+std::size_t PhysicalSource::Core::release_recyclable(std::size_t keep_bytes, const Location* location,
+                                                     std::size_t enough_bytes) noexcept {
+  Node released;  // by the driver, when the lock is given up
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto each = recyclable_.begin(); each != recyclable_.end();) {
+      if (recyclable_bytes_ <= keep_bytes || bytes >= enough_bytes) break;
+      const auto next = std::next(each);
+      if (location == nullptr || each->properties().location == *location) {
+        bytes += each->size();
+        recyclable_bytes_ -= each->size();
+        released.splice(released.end(), recyclable_, each);
+      }
+      each = next;
+    }
+  }
+  return bytes;
+}
+
+bool PhysicalSource::Core::call_hooks(const ReclaimRequest& request) {
+  std::vector<std::shared_ptr<ReclaimHook>> hooks;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(hooks_, [](const auto& hook) { return hook.expired(); });
+    for (const auto& each : hooks_)
+      if (auto hook = each.lock()) hooks.push_back(std::move(hook));
+  }
+  if (hooks.empty()) return false;
+  reclaims_.fetch_add(1, std::memory_order_relaxed);
+  std::size_t given = 0;
+  for (const auto& hook : hooks) {
+    if (given >= request.bytes) break;
+    try {
+      given += std::min((*hook)({request.location, request.bytes - given}), request.bytes - given);
+    } catch (const Error& error) {
+      report_cleanup_failure(error.failure());
+    } catch (const std::exception& error) {
+      Failure failure;
+      failure.call = "PhysicalSource reclaim hook";
+      failure.rule = error.what();
+      report_cleanup_failure(failure);
+    }
+  }
+  return given > 0;
+}
+
+void PhysicalSource::Core::drain_under_pressure(const std::shared_ptr<RetireQueue>& queue) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(queues_, [&](const auto& each) { return each.expired() || each.lock() == queue; });
+  queues_.push_back(queue);
+}
+
+bool PhysicalSource::Core::drain_queues(const ReclaimRequest& request) {
+  std::vector<std::shared_ptr<RetireQueue>> queues;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& each : queues_)
+      if (auto queue = each.lock(); queue && queue->pending() != 0) queues.push_back(std::move(queue));
+  }
+  if (queues.empty()) return false;
+  reclaims_.fetch_add(1, std::memory_order_relaxed);
+  const auto deadline = std::chrono::steady_clock::now() + pressure_wait_;
+  std::size_t given = 0;
+  for (const auto& queue : queues)
+    if (given < request.bytes) given += queue->reclaim(request.bytes - given, deadline);
+  return given > 0;
+}
+
+bool PhysicalSource::Core::relieve(Relief relief, const ReclaimRequest& request) {
+  if (relief == Relief::recyclable) return release_recyclable(0, &request.location, request.bytes) > 0;
+  if (relief == Relief::queues || relief == Relief::hooks) {
+    const bool given = relief == Relief::queues ? drain_queues(request) : call_hooks(request);
+    // What was given may have come to wait for re-use here, in other sizes.
+    return release_recyclable(0, &request.location, request.bytes) > 0 || given;
+  }
+  return true;
+}
+
+Result<SharedPhysicalMemory> PhysicalSource::Core::acquire(const MemoryProperties& properties, std::size_t bytes) {
+  std::optional<Failure> failure;
+  for (const Relief relief : {Relief::none, Relief::recyclable, Relief::queues, Relief::hooks}) {
+    // Twice at most for what waits for re-use: one round may release less than the driver can make whole again.
+    while (relieve(relief, {properties.location, bytes})) {
+      if (Node taken = take_recyclable(properties, bytes); !taken.empty()) {
+        recycled_.fetch_add(1, std::memory_order_relaxed);
+        return share(std::move(taken));
+      }
+      Result<Node> created = create(properties, bytes);
+      if (created) {
+        created_.fetch_add(1, std::memory_order_relaxed);
+        return share(std::move(created).value());
+      }
+      if (!is_shortage(created.failure())) return created.failure();
+      failure = created.failure();
+      if (relief != Relief::recyclable) break;
+    }
+  }
+  if (failure->code == 0) refused_.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t recyclable = recyclable_bytes();
+  failure->live_bytes =
+      ledger_->existing(properties.location) - std::min(recyclable, ledger_->existing(properties.location));
+  failure->recyclable_bytes = recyclable;
+  if (!failure->rounded_bytes) failure->rounded_bytes = bytes;
+  return std::move(*failure);
+}
+
+std::size_t PhysicalSource::Core::recyclable_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return recyclable_bytes_;
+}
+
+ReclaimRegistration PhysicalSource::Core::add_reclaim_hook(ReclaimHook hook) {
+  auto kept = std::make_shared<ReclaimHook>(std::move(hook));
+  const std::lock_guard lock(mutex_);
+  std::erase_if(hooks_, [](const auto& each) { return each.expired(); });
+  hooks_.push_back(kept);
+  return ReclaimRegistration(std::move(kept));
+}
+
+PhysicalSourceCounters PhysicalSource::Core::counters() const {
+  PhysicalSourceCounters counters;
+  counters.recyclable_bytes = recyclable_bytes();
+  counters.live_bytes = ledger_->existing() - std::min(ledger_->existing(), counters.recyclable_bytes);
+  counters.peak_bytes = ledger_->peak();
+  counters.created = created_.load(std::memory_order_relaxed);
+  counters.recycled = recycled_.load(std::memory_order_relaxed);
+  counters.refused = refused_.load(std::memory_order_relaxed);
+  counters.reclaims = reclaims_.load(std::memory_order_relaxed);
+  return counters;
+}
+
+namespace {
+
+void require_sound(const PhysicalSourceOptions& options) {
+  const auto refuse = [](std::string arguments, std::string rule, std::string way_out) {
+    raise(invalid_use("PhysicalSource::create", std::move(arguments), std::move(rule), std::move(way_out)));
+  };
+  std::size_t largest = 0;
+  for (std::size_t i = 0; i < options.budgets.size(); ++i) {
+    const LocationBudget& each = options.budgets[i];
+    largest = std::max(largest, each.bytes);
+    for (std::size_t j = 0; j < i; ++j)
+      if (options.budgets[j].location == each.location)
+        refuse(fmt::format("budgets[{}] and budgets[{}]: {}", j, i, to_string(each.location)),
+               "A location has one budget", "Name each location once");
+  }
+  if (!options.budgets.empty() && options.recycle_limit != 0 && largest == 0)
+    refuse(fmt::format("recycle_limit = {}", options.recycle_limit), "The budgets allow no memory to be kept",
+           "Raise a budget, or leave the recycle limit at 0");
+}
+
+}  // namespace
+
+PhysicalSource::PhysicalSource(std::shared_ptr<Core> core) noexcept : core_(std::move(core)) {}
+
+PhysicalSource::~PhysicalSource() {
+  core_->close();  // memory in use keeps the core, which would keep what waits for re-use
+}
+
+std::shared_ptr<PhysicalSource> PhysicalSource::create(const Driver& driver, const PhysicalSourceOptions& options) {
+  require_sound(options);
+  return std::shared_ptr<PhysicalSource>(new PhysicalSource(std::make_shared<Core>(driver, options)));
+}
+
+Result<SharedPhysicalMemory> PhysicalSource::try_acquire(const MemoryProperties& properties, std::size_t bytes) {
+  return core_->acquire(properties, bytes);
+}
+
+SharedPhysicalMemory PhysicalSource::acquire(const MemoryProperties& properties, std::size_t bytes) {
+  return core_->acquire(properties, bytes).value();
+}
+
+Result<std::vector<SharedPhysicalMemory>> PhysicalSource::try_acquire_all(const MemoryProperties& properties,
+                                                                          std::span<const std::size_t> sizes) {
+  std::vector<SharedPhysicalMemory> all;
+  all.reserve(sizes.size());
+  for (const std::size_t bytes : sizes) {
+    auto one = core_->acquire(properties, bytes);
+    if (!one) return one.failure();  // what was acquired goes back
+    all.push_back(std::move(one).value());
+  }
+  return all;
+}
+
+std::size_t PhysicalSource::trim(std::size_t keep_bytes) {
+  return core_->trim(keep_bytes);
+}
+
+ReclaimRegistration PhysicalSource::add_reclaim_hook(ReclaimHook hook) {
+  return core_->add_reclaim_hook(std::move(hook));
+}
+
+void PhysicalSource::drain_under_pressure(const std::shared_ptr<RetireQueue>& queue) {
+  core_->drain_under_pressure(queue);
+}
+
+PhysicalSourceCounters PhysicalSource::counters() const {
+  return core_->counters();
+}
+
+std::size_t PhysicalSource::existing_bytes(const Location& location) const {
+  return core_->ledger().existing(location);
+}
+
+std::optional<std::size_t> PhysicalSource::budget(const Location& location) const {
+  return core_->ledger().budget(location);
+}
+
+const Driver& PhysicalSource::driver() const noexcept {
+  return core_->driver();
+}
+
+}  // namespace cuvmm

@@ -1,0 +1,329 @@
+// How a range grows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "driver/call.hpp"
+#include "driver/convert.hpp"
+#include "range/mapped_range_impl.hpp"
+#include "refusal.hpp"
+
+namespace cuvmm {
+
+using driver::EntryPoint;
+using driver::try_call;
+using range::Extent;
+
+void MappedRange::Impl::Growth::commit() noexcept {
+  if (placed_.empty()) {
+    range_->size_ = new_size_;
+  } else {
+    const Extent whole{placed_.begin()->first, range::end_of(placed_) - placed_.begin()->first};
+    range_->mapped_bytes_ += range::bytes_of(placed_);
+    range_->chunks_.merge(std::move(placed_));
+    range_->size_ = new_size_;
+    range_->tell_after_map(whole);
+  }
+  range_ = nullptr;
+}
+
+// Addresses that are free: reserved, not waiting to be unmapped, not in quarantine.
+Result<void> MappedRange::Impl::make_room(const Extent& extent) {
+  if (extent.end() > addresses_->size()) {
+    const std::size_t missing = extent.end() - addresses_->size();
+    if (auto extended = addresses_->extend(addresses_->size(), missing); !extended) return extended;
+  }
+  if (addresses_->is_retiring(extent)) {
+    const auto deadline = std::chrono::steady_clock::now() + options_.device_wait;
+    while (addresses_->is_retiring(extent)) {
+      options_.retire_queue->poll();
+      if (!addresses_->is_retiring(extent)) break;
+      if (std::chrono::steady_clock::now() >= deadline) {
+        Failure failure =
+            refusal("MappedRange::append", fmt::format("offset = {}, bytes = {}", extent.offset, extent.bytes),
+                    "Chunks that were unmapped there wait for work of the device that is not done in time",
+                    "Wait for the streams that used the range, or tell graph_gone() of captures");
+        failure.kind = ErrorKind::timed_out;
+        return failure;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+  return addresses_->clear_quarantine(extent);
+}
+
+// Maps all, then grants run by run; on failure nothing is left mapped but what is quarantined.
+Result<void> MappedRange::Impl::map_and_grant(ChunkMap& planned) {
+  ChunkMap mapped;
+  Result<void> result;
+  while (result && !planned.empty()) {
+    result = addresses_->map(planned.begin()->first, planned.begin()->second);
+    if (result) mapped.insert(planned.extract(planned.begin()));
+  }
+  if (result && !grants_.empty()) {
+    for (const Extent& run : addresses_->runs_of(mapped))
+      if (result) result = addresses_->set_access(run, grants_);
+  }
+  if (result) {
+    planned = std::move(mapped);
+  } else {
+    undo(std::move(mapped));
+  }
+  return result;
+}
+
+void MappedRange::Impl::undo(ChunkMap placed) noexcept {
+  if (placed.empty()) return;
+  try {
+    if (const Result<void> unmapped = addresses_->unmap(placed); !unmapped) report_cleanup_failure(unmapped.failure());
+  } catch (const std::exception&) {
+    report_cleanup_failure(Failure{});  // no memory left to say what failed
+  }
+  addresses_->quarantine(std::move(placed));
+}
+
+Result<MappedRange::Impl::Growth> MappedRange::Impl::place(const Extent& extent,
+                                                           std::span<const SharedPhysicalMemory> memories,
+                                                           std::size_t new_size) {
+  ChunkMap planned;
+  std::size_t offset = extent.offset;
+  for (const SharedPhysicalMemory& memory : memories) {
+    planned.emplace(offset, memory);
+    offset += memory.size();
+  }
+  if (auto placed = map_and_grant(planned); !placed) return placed.failure();
+  return Growth(*this, std::move(planned), new_size);
+}
+
+namespace {
+
+// Failures that a machine without a feature was seen to answer when it is asked for.
+bool may_be_for_a_feature(const Failure& failure) noexcept {
+  return failure.code == abi::CUDA_ERROR_UNKNOWN || failure.code == abi::CUDA_ERROR_NOT_SUPPORTED ||
+         failure.code == abi::CUDA_ERROR_INVALID_VALUE || failure.code == abi::CUDA_ERROR_INVALID_DEVICE;
+}
+
+Failure feature_missing(const char* feature, std::string reason) {
+  Failure failure;
+  failure.kind = ErrorKind::not_supported;
+  failure.call = "MappedRange::append";
+  failure.rule = fmt::format("The range was to have {}", feature);
+  failure.way_out = "Ask for it without require_features, and the range does without where it must";
+  failure.feature = feature;
+  failure.reason = std::move(reason);
+  return failure;
+}
+
+}  // namespace
+
+bool MappedRange::Impl::do_without_feature(const Failure& failure) {
+  if (options_.require_features || features_known_ || !may_be_for_a_feature(failure)) return false;
+  if (properties_.gpu_direct_rdma) {
+    properties_.gpu_direct_rdma = false;
+  } else if (properties_.compression) {
+    properties_.compression = false;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// Once for a range that asks for features: the driver may have granted less without a word.
+Result<void> MappedRange::Impl::learn_what_was_got(const SharedPhysicalMemory& memory) {
+  if (features_known_ || !(properties_.gpu_direct_rdma || properties_.compression)) return {};
+  abi::CUmemAllocationProp got{};
+  if (auto asked = try_call<EntryPoint::cuMemGetAllocationPropertiesFromHandle>(driver().interface(), &got,
+                                                                                memory.memory().handle());
+      !asked)
+    return asked;
+  const bool compression = got.allocFlags.compressionType != 0;
+  const bool rdma = got.allocFlags.gpuDirectRDMACapable != 0;
+  if (options_.require_features) {
+    if (properties_.compression && !compression)
+      return feature_missing("compression", "the driver created memory without it");
+    if (properties_.gpu_direct_rdma && !rdma)
+      return feature_missing("GPUDirect RDMA", "the driver created memory without it");
+  }
+  properties_.compression = properties_.compression && compression;
+  properties_.gpu_direct_rdma = properties_.gpu_direct_rdma && rdma;
+  return {};
+}
+
+Result<MappedRange::Impl::Growth> MappedRange::Impl::grow(const Extent& extent, std::span<const std::size_t> sizes,
+                                                          const Location& location, std::size_t new_size) {
+  if (auto room = make_room(extent); !room) return room.failure();
+  const MemoryProperties before = properties_;
+  for (;;) {
+    MemoryProperties wanted = properties_;
+    wanted.location = location;
+    Failure failure;
+    if (auto memories = options_.source->try_acquire_all(wanted, sizes); !memories) {
+      failure = memories.failure();
+    } else if (auto placed = place(extent, *memories, new_size); !placed) {
+      failure = placed.failure();
+    } else if (auto got = learn_what_was_got(memories->front()); !got) {
+      failure = got.failure();
+    } else {
+      features_known_ = true;
+      return placed;
+    }
+    if (!do_without_feature(failure)) {
+      properties_ = before;
+      return failure;
+    }
+  }
+}
+
+std::vector<std::size_t> MappedRange::Impl::chunk_sizes(const Extent& extent) const {
+  const std::size_t capacity = std::max(addresses_->size(), extent.end());
+  const std::vector<std::size_t> planned =
+      options_.chunks.plan({mapped_bytes_, extent.bytes, capacity - extent.offset, granularity_});
+  std::vector<std::size_t> sizes;
+  std::size_t offset = extent.offset;
+  for (std::size_t left : planned) {
+    while (left != 0) {  // a chunk lies in one reservation
+      const std::size_t end = addresses_->reservation_end(offset);
+      const std::size_t bytes = offset < end ? std::min(left, end - offset) : left;
+      sizes.push_back(bytes);
+      offset += bytes;
+      left -= bytes;
+    }
+  }
+  return sizes;
+}
+
+namespace {
+
+std::size_t total_of(std::span<const std::size_t> sizes) {
+  std::size_t total = 0;
+  for (const std::size_t each : sizes) total += each;
+  return total;
+}
+
+}  // namespace
+
+Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t bytes, const Location* location,
+                                                                    std::size_t* begin) {
+  const std::size_t mapped_end = range::end_of(chunks_);
+  const bool elsewhere =
+      location != nullptr && !chunks_.empty() && std::prev(chunks_.end())->second.properties().location != *location;
+  *begin = elsewhere ? std::max(size_, mapped_end) : size_;
+  if (bytes > SIZE_MAX / 2 - *begin)
+    return refusal("MappedRange::append", fmt::format("bytes = {}", bytes), "No range has that many addresses",
+                   "Append less");
+  const std::size_t end = *begin + bytes;
+  if (bytes == 0 || end <= mapped_end) return Growth(*this, {}, bytes == 0 ? size_ : end);
+  const Location where = location != nullptr ? *location : properties_.location;
+  if (auto allowed = check_place("MappedRange::append", {0, granularity_}, where); !allowed) return allowed.failure();
+  Extent needed;
+  needed.offset = std::max(mapped_end, *begin / granularity_ * granularity_);
+  needed.bytes = align_up(end - needed.offset, granularity_);
+  // Addresses first: a reservation that is chained on is a border for chunks.
+  if (needed.end() > addresses_->size())
+    if (auto room = make_room(needed); !room) return room.failure();
+  const std::vector<std::size_t> sizes = chunk_sizes(needed);
+  needed.bytes = total_of(sizes);
+  return grow(needed, sizes, where, end);
+}
+
+Result<std::size_t> MappedRange::Impl::append(std::size_t bytes, const Location* location) {
+  std::size_t begin = 0;
+  auto growth = prepare_append(bytes, location, &begin);
+  if (!growth) return growth.failure();
+  growth->commit();
+  return begin;
+}
+
+Result<std::size_t> MappedRange::Impl::append(const SharedPhysicalMemory& memory) {
+  const std::size_t begin = std::max(range::end_of(chunks_), align_up(size_, granularity_));
+  if (auto mapped = map(begin, memory); !mapped) return mapped.failure();
+  return begin;
+}
+
+Result<void> MappedRange::Impl::check_place(std::string_view call, const Extent& extent,
+                                            const Location& location) const {
+  const auto refuse = [&](std::string rule, std::string way_out) {
+    return refusal(call, fmt::format("offset = {}, bytes = {}, {}", extent.offset, extent.bytes, to_string(location)),
+                   std::move(rule), std::move(way_out));
+  };
+  if (extent.bytes == 0 || !is_aligned(extent.offset, granularity_) || !is_aligned(extent.bytes, granularity_))
+    return refuse(fmt::format("Offset and size are multiples of the granularity, {}, and there is a size",
+                              format_bytes(granularity_)),
+                  "Round them: cuvmm::align_up(bytes, range.granularity())");
+  const auto host_grant = std::find_if(grants_.begin(), grants_.end(), [](const AccessGrant& each) {
+    return each.location.kind != LocationKind::device;
+  });
+  if (location.kind == LocationKind::device && host_grant != grants_.end())
+    return refuse("Device memory cannot be granted to the host, and the range's grants name it",
+                  "Keep device memory and host memory in ranges of their own");
+  return {};
+}
+
+Result<void> MappedRange::Impl::map(std::size_t offset, std::size_t bytes) {
+  const Extent extent{offset, bytes};
+  if (auto allowed = check_place("MappedRange::map", extent, properties_.location); !allowed) return allowed;
+  if (bytes > SIZE_MAX / 2 || offset > SIZE_MAX / 2 - bytes || range::meets(chunks_, extent))
+    return refusal("MappedRange::map", fmt::format("offset = {}, bytes = {}", offset, bytes),
+                   "Something is mapped there", "Unmap it first, or use replace()");
+  if (extent.end() > addresses_->size())
+    if (auto room = make_room(extent); !room) return room;
+  // Exactly what was asked for: behind it something may be mapped.
+  std::vector<std::size_t> sizes;
+  for (std::size_t at = offset; at < extent.end();) {
+    sizes.push_back(std::min(extent.end(), addresses_->reservation_end(at)) - at);
+    at += sizes.back();
+  }
+  auto growth = grow(extent, sizes, properties_.location, std::max(size_, extent.end()));
+  if (!growth) return growth.failure();
+  growth->commit();
+  return {};
+}
+
+Result<void> MappedRange::Impl::map(std::size_t offset, const SharedPhysicalMemory& memory) {
+  const auto refuse = [&](std::string rule, std::string way_out) {
+    return refusal("MappedRange::map", fmt::format("offset = {}", offset), std::move(rule), std::move(way_out));
+  };
+  if (!memory) return refuse("There is no memory to map", "Pass memory of a source, of a range, or imported");
+  if (memory.memory().driver() != driver())
+    return refuse("Range and memory must come from the same driver", "Make both with one Driver");
+  const Extent extent{offset, memory.size()};
+  if (auto allowed = check_place("MappedRange::map", extent, memory.properties().location); !allowed) return allowed;
+  if (offset > SIZE_MAX / 2 || range::meets(chunks_, extent))
+    return refuse("Something is mapped there", "Unmap it first, or use replace()");
+  if (auto room = make_room(extent); !room) return room;
+  if (extent.end() > addresses_->reservation_end(offset))
+    return refuse(
+        "The memory would lie across two reservations of the range",
+        fmt::format("Map it at {}, or make the range with a larger capacity", addresses_->reservation_end(offset)));
+  auto growth = place(extent, std::span(&memory, 1), std::max(size_, extent.end()));
+  if (!growth) return growth.failure();
+  growth->commit();
+  return {};
+}
+
+Result<void> try_append_all(std::span<const RangeAppend> appends) {
+  std::vector<MappedRange::Impl::Growth> growths;
+  growths.reserve(appends.size());
+  const auto refuse = [&](std::size_t i, Failure failure) {
+    failure.arguments =
+        fmt::format("append {} of {}{}{}", i, appends.size(), failure.arguments.empty() ? "" : ": ", failure.arguments);
+    return failure;
+  };
+  for (std::size_t i = 0; i < appends.size(); ++i) {
+    const auto same = [&](const RangeAppend& other) { return other.range == appends[i].range; };
+    const bool twice = std::any_of(appends.begin(), appends.begin() + static_cast<std::ptrdiff_t>(i), same);
+    if (appends[i].range == nullptr || twice)
+      return refuse(
+          i, invalid_use("cuvmm::append_all", {}, twice ? "The range is named twice" : "The range is a null pointer",
+                         "Name each range once, with the bytes that it is to grow by"));
+    std::size_t begin = 0;
+    auto growth = appends[i].range->impl_->prepare_append(appends[i].bytes, nullptr, &begin);
+    if (!growth) return refuse(i, growth.failure());
+    growths.push_back(std::move(growth).value());
+  }
+  for (auto& growth : growths) growth.commit();
+  return {};
+}
+
+}  // namespace cuvmm

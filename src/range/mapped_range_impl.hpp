@@ -1,0 +1,119 @@
+// What a MappedRange is inside. Growth, release and rights are implemented in a file each (src/range/*.cpp).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cuvmm/mapped_range.hpp"
+#include "range/chunk_map.hpp"
+#include "range/range_addresses.hpp"
+
+namespace cuvmm {
+
+class MappedRange::Impl {
+ public:
+  using ChunkMap = range::ChunkMap;
+  using Extent = range::Extent;
+
+  Impl(std::shared_ptr<range::RangeAddresses> addresses, MappedRangeOptions options, std::size_t granularity);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  Impl(Impl&&) = delete;
+  Impl& operator=(Impl&&) = delete;
+  ~Impl();
+
+  // Chunks that were mapped and granted, but belong to the range only when they are committed; until then the
+  // destructor undoes them.
+  class Growth {
+   public:
+    Growth(Impl& range, ChunkMap placed, std::size_t new_size) noexcept
+        : range_(&range), placed_(std::move(placed)), new_size_(new_size) {}
+    Growth(Growth&& other) noexcept
+        : range_(std::exchange(other.range_, nullptr)), placed_(std::move(other.placed_)), new_size_(other.new_size_) {}
+    Growth(const Growth&) = delete;
+    Growth& operator=(const Growth&) = delete;
+    Growth& operator=(Growth&&) = delete;
+    ~Growth() {
+      if (range_ != nullptr) range_->undo(std::move(placed_));
+    }
+    void commit() noexcept;
+
+   private:
+    Impl* range_;
+    ChunkMap placed_;
+    std::size_t new_size_;
+  };
+
+  // Growing: src/range/growth.cpp.
+  Result<std::size_t> append(std::size_t bytes, const Location* location);
+  Result<std::size_t> append(const SharedPhysicalMemory& memory);
+  Result<void> map(std::size_t offset, std::size_t bytes);
+  Result<void> map(std::size_t offset, const SharedPhysicalMemory& memory);
+  Result<Growth> prepare_append(std::size_t bytes, const Location* location, std::size_t* begin);
+
+  // Exchanging and giving back: src/range/release.cpp.
+  Result<SharedPhysicalMemory> replace(std::size_t offset, const SharedPhysicalMemory& memory);
+  Result<void> unmap(std::string_view call, std::size_t offset, std::size_t bytes);
+  Result<void> truncate(std::size_t bytes);
+  void close();
+
+  // Rights: src/range/rights.cpp.
+  Result<void> grant(std::span<const AccessGrant> changes);
+  Result<void> revoke(const Location& location);
+  std::vector<DeviceOrdinal> grant_where_reachable(std::span<const DeviceOrdinal> devices, AccessRights rights);
+
+  RangePin pin(std::string reason);
+  RangeObservation observe(RangeObserver observer);
+
+  const Driver& driver() const noexcept { return addresses_->driver(); }
+
+  std::shared_ptr<range::RangeAddresses> addresses_;
+  MappedRangeOptions options_;
+  std::size_t granularity_;
+  MemoryProperties properties_;
+  std::vector<AccessGrant> grants_;
+  StreamUses uses_;
+  ChunkMap chunks_;
+  std::size_t size_ = 0;
+  std::size_t mapped_bytes_ = 0;
+  std::uint64_t generation_ = 0;
+
+ private:
+  [[nodiscard]] Failure refusal(std::string_view call, std::string arguments, std::string rule,
+                                std::string way_out) const;
+  [[nodiscard]] std::string name() const;  // "range at 0x... of 4 MiB (6 MiB of 64 GiB)"
+
+  // Growing.
+  Result<void> make_room(const Extent& extent);
+  Result<Growth> grow(const Extent& extent, std::span<const std::size_t> sizes, const Location& location,
+                      std::size_t new_size);
+  Result<Growth> place(const Extent& extent, std::span<const SharedPhysicalMemory> memories, std::size_t new_size);
+  Result<void> check_place(std::string_view call, const Extent& extent, const Location& location) const;
+  Result<void> map_and_grant(ChunkMap& planned);
+  // Whether asking again without a feature is allowed and may help; takes the feature out of the properties.
+  bool do_without_feature(const Failure& failure);
+  Result<void> learn_what_was_got(const SharedPhysicalMemory& memory);
+  std::vector<std::size_t> chunk_sizes(const Extent& extent) const;
+  void undo(ChunkMap placed) noexcept;
+
+  // Giving back.
+  Result<void> allow_unmap(std::string_view call, const Extent& extent) const;
+  Result<void> wait_for_device();
+  Result<void> release(ChunkMap released);
+  void take_out(ChunkMap& released, const Extent& extent);
+  void put_back(ChunkMap&& chunks) noexcept;
+  void abandon() noexcept;
+  Result<void> remap(std::size_t offset, const SharedPhysicalMemory& memory);
+
+  void tell_before_unmap(const Extent& extent) const;
+  void tell_after_map(const Extent& extent) const noexcept;
+
+  std::vector<std::weak_ptr<const std::string>> pins_;
+  std::vector<std::weak_ptr<const RangeObserver>> observers_;
+  bool features_known_ = false;  // what was asked for has been compared with what was got
+
+  friend class MappedRange;
+};
+
+}  // namespace cuvmm

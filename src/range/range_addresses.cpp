@@ -1,0 +1,203 @@
+#include "range/range_addresses.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "driver/call.hpp"
+#include "driver/convert.hpp"
+#include "owner_states.hpp"
+
+namespace cuvmm::range {
+
+using driver::EntryPoint;
+using driver::try_call;
+
+Result<std::shared_ptr<RangeAddresses>> RangeAddresses::reserve(const Driver& driver, std::size_t wanted,
+                                                                std::size_t least, std::size_t granularity,
+                                                                std::size_t alignment) {
+  for (std::size_t bytes = wanted;;) {
+    auto reservation = AddressReservation::try_create(driver, bytes, alignment);
+    if (reservation) return std::make_shared<RangeAddresses>(std::move(reservation).value());
+    if (reservation.failure().kind != ErrorKind::out_of_address_space || bytes <= least) return reservation.failure();
+    bytes = std::max(least, bytes / 2 / granularity * granularity);
+  }
+}
+
+RangeAddresses::RangeAddresses(AddressReservation first) : size_(first.size()) {
+  reservations_.push_back(std::move(first));
+}
+
+Result<void> RangeAddresses::extend(std::size_t wanted, std::size_t least) {
+  reservations_.reserve(reservations_.size() + 1);
+  const DeviceAddress end = address() + size_;
+  std::optional<Failure> failure;
+  for (const std::size_t bytes : {std::max(wanted, least), least}) {
+    auto next = AddressReservation::try_create(driver(), bytes, 0, end);
+    if (next && next->address() == end) {
+      size_ += bytes;
+      reservations_.push_back(std::move(next).value());
+      return {};
+    }
+    if (!next) failure = next.failure();
+  }
+  if (!failure) {
+    failure.emplace();
+    failure->kind = ErrorKind::out_of_address_space;
+    failure->call = "MappedRange::append";
+    failure->rule = "The addresses behind the range are taken, and a range is contiguous";
+    failure->asked_bytes = least;
+  }
+  failure->arguments = fmt::format("capacity = {}, {} more needed", format_bytes(size_), format_bytes(least));
+  failure->way_out = "Make the range with a larger capacity: addresses without memory cost nothing";
+  return std::move(*failure);
+}
+
+std::size_t RangeAddresses::reservation_end(std::size_t offset) const noexcept {
+  std::size_t end = 0;
+  for (const AddressReservation& each : reservations_) {
+    end += each.size();
+    if (offset < end) break;
+  }
+  return end;
+}
+
+Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory& memory) {
+  return try_call<EntryPoint::cuMemMap>(driver().interface(), (address() + offset).value, memory.size(), std::size_t{0},
+                                        memory.memory().handle(), 0ULL);
+}
+
+Result<void> RangeAddresses::set_access(const Extent& run, std::span<const AccessGrant> grants) {
+  std::vector<abi::CUmemAccessDesc> descriptors;
+  descriptors.reserve(grants.size());
+  for (const AccessGrant& each : grants) descriptors.push_back(driver::to_abi(each));
+  return try_call<EntryPoint::cuMemSetAccess>(driver().interface(), (address() + run.offset).value, run.bytes,
+                                              descriptors.data(), descriptors.size());
+}
+
+std::vector<Extent> RangeAddresses::runs_of(const ChunkMap& chunks) const {
+  std::vector<Extent> runs;
+  std::size_t end_of_reservation = 0;
+  for (const auto& chunk : chunks) {
+    const Extent extent = extent_of(chunk);
+    if (!runs.empty() && runs.back().end() == extent.offset && extent.offset != end_of_reservation) {
+      runs.back().bytes += extent.bytes;
+      continue;
+    }
+    end_of_reservation = reservation_end(extent.offset);
+    runs.push_back(extent);
+  }
+  return runs;
+}
+
+Result<void> RangeAddresses::unmap(ChunkMap& chunks) {
+  const auto unmap_extent = [&](const Extent& extent) {
+    return try_call<EntryPoint::cuMemUnmap>(driver().interface(), (address() + extent.offset).value, extent.bytes);
+  };
+  const auto first_of = [&](const Extent& run) { return chunks.lower_bound(run.offset); };
+  Result<void> result;
+  for (const Extent& run : runs_of(chunks)) {
+    Result<void> whole = unmap_extent(run);
+    if (whole) {
+      chunks.erase(first_of(run), chunks.lower_bound(run.end()));
+      continue;
+    }
+    if (result) result = whole;
+    if (first_of(run)->second.size() == run.bytes) continue;  // one chunk: there is nothing smaller to try
+    for (auto each = first_of(run); each != chunks.end() && each->first < run.end();)
+      each = unmap_extent(extent_of(*each)) ? chunks.erase(each) : std::next(each);
+  }
+  return result;
+}
+
+void RangeAddresses::begin_retiring(const Extent& extent) {
+  const std::lock_guard lock(mutex_);
+  retiring_.emplace(extent.offset, extent.bytes);
+}
+
+void RangeAddresses::end_retiring(const Extent& extent) noexcept {
+  const std::lock_guard lock(mutex_);
+  retiring_.erase(extent.offset);
+}
+
+bool RangeAddresses::is_retiring(const Extent& extent) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(retiring_.begin(), retiring_.end(), [&](const auto& each) {
+    return each.first < extent.end() && extent.offset < each.first + each.second;
+  });
+}
+
+bool RangeAddresses::is_retiring() const {
+  const std::lock_guard lock(mutex_);
+  return !retiring_.empty();
+}
+
+void RangeAddresses::quarantine(ChunkMap&& chunks) noexcept {
+  for (const auto& each : chunks) never_recycle(each.second);
+  const std::lock_guard lock(mutex_);
+  quarantined_.merge(std::move(chunks));
+}
+
+std::vector<ChunkInfo> RangeAddresses::quarantined() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ChunkInfo> infos;
+  infos.reserve(quarantined_.size());
+  for (const auto& [offset, memory] : quarantined_)
+    infos.push_back({offset, memory.size(), memory.properties().location, true});
+  return infos;
+}
+
+Result<void> RangeAddresses::clear_quarantine(const Extent& extent) {
+  ChunkMap chunks;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto each = quarantined_.begin(); each != quarantined_.end();) {
+      const auto next = std::next(each);
+      const Extent own = extent_of(*each);
+      if (own.offset < extent.end() && extent.offset < own.end()) chunks.insert(quarantined_.extract(each));
+      each = next;
+    }
+  }
+  if (chunks.empty()) return {};
+  Result<void> unmapped = unmap(chunks);
+  const bool all = chunks.empty();
+  quarantine(std::move(chunks));
+  return all ? Result<void>() : unmapped;
+}
+
+void RangeAddresses::never_recycle(const SharedPhysicalMemory& memory) noexcept {
+  memory.memory().state_->recyclable.store(false);
+}
+
+void RangeAddresses::free() {
+  while (!reservations_.empty()) {
+    reservations_.back().free();
+    reservations_.pop_back();
+  }
+}
+
+RetiredChunks::RetiredChunks(std::shared_ptr<RangeAddresses> addresses, ChunkMap& chunks)
+    : extent_{chunks.begin()->first, end_of(chunks) - chunks.begin()->first} {
+  addresses->begin_retiring(extent_);
+  addresses_ = std::move(addresses);
+  chunks_ = std::move(chunks);
+}
+
+ChunkMap RetiredChunks::take_back() noexcept {
+  if (addresses_) addresses_->end_retiring(extent_);
+  addresses_.reset();
+  return std::move(chunks_);
+}
+
+RetiredChunks::~RetiredChunks() {
+  if (!addresses_) return;
+  try {
+    if (const Result<void> unmapped = addresses_->unmap(chunks_); !unmapped) report_cleanup_failure(unmapped.failure());
+  } catch (const std::exception&) {
+    report_cleanup_failure(Failure{});  // no memory left to say what failed
+  }
+  addresses_->quarantine(std::move(chunks_));
+  addresses_->end_retiring(extent_);
+}
+
+}  // namespace cuvmm::range

@@ -1,0 +1,88 @@
+// The addresses of a range, shared with those of its chunks that wait to be unmapped.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "cuvmm/address_reservation.hpp"
+#include "cuvmm/mapped_range.hpp"
+#include "range/chunk_map.hpp"
+
+namespace cuvmm::range {
+
+// Adjacent reservations, as one. Freed when the range and all that is still to be unmapped are gone.
+class RangeAddresses {
+ public:
+  // `wanted` bytes, or the half and so on, but no less than `least`; both multiples of `granularity`.
+  [[nodiscard]] static Result<std::shared_ptr<RangeAddresses>> reserve(const Driver& driver, std::size_t wanted,
+                                                                       std::size_t least, std::size_t granularity,
+                                                                       std::size_t alignment);
+  explicit RangeAddresses(AddressReservation first);
+
+  // Chains another reservation to the end, of `wanted` bytes or no less than `least`.
+  [[nodiscard]] Result<void> extend(std::size_t wanted, std::size_t least);
+
+  [[nodiscard]] const Driver& driver() const noexcept { return reservations_.front().driver(); }
+  [[nodiscard]] DeviceAddress address() const noexcept { return reservations_.front().address(); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  // Where the reservation ends in which the offset lies: a chunk must not lie across.
+  [[nodiscard]] std::size_t reservation_end(std::size_t offset) const noexcept;
+
+  // The driver's calls for chunks of the range. Runs of neighbours in one reservation take one call.
+  [[nodiscard]] Result<void> map(std::size_t offset, const SharedPhysicalMemory& memory);
+  [[nodiscard]] Result<void> set_access(const Extent& run, std::span<const AccessGrant> grants);
+  [[nodiscard]] std::vector<Extent> runs_of(const ChunkMap& chunks) const;
+
+  // Unmaps the chunks; those that the driver refuses to unmap are left in `chunks`, and the first refusal is returned.
+  Result<void> unmap(ChunkMap& chunks);
+
+  // What waits to be unmapped, so that its addresses are not yet free.
+  void begin_retiring(const Extent& extent);
+  void end_retiring(const Extent& extent) noexcept;
+  [[nodiscard]] bool is_retiring(const Extent& extent) const;
+  [[nodiscard]] bool is_retiring() const;
+
+  // Chunks that could not be unmapped: their addresses and memory are out of use.
+  void quarantine(ChunkMap&& chunks) noexcept;
+  [[nodiscard]] std::vector<ChunkInfo> quarantined() const;
+  // Tries to unmap those in the extent once more; the refusal, if one is left.
+  [[nodiscard]] Result<void> clear_quarantine(const Extent& extent);
+
+  // For memory that something may still reach: it is released with its last share, never re-used.
+  static void never_recycle(const SharedPhysicalMemory& memory) noexcept;
+
+  // Frees the addresses now.
+  void free();
+
+ private:
+  std::vector<AddressReservation> reservations_;
+  std::size_t size_;
+  mutable std::mutex mutex_;                     // guards what follows
+  std::map<std::size_t, std::size_t> retiring_;  // offset -> bytes
+  ChunkMap quarantined_;
+};
+
+// Chunks that are unmapped when this is destroyed. What cannot be unmapped is quarantined, and reported.
+class RetiredChunks {
+ public:
+  // Takes the chunks, of which there is one at least, unless it throws.
+  RetiredChunks(std::shared_ptr<RangeAddresses> addresses, ChunkMap& chunks);
+  RetiredChunks(RetiredChunks&&) noexcept = default;
+  RetiredChunks& operator=(RetiredChunks&&) = delete;
+  RetiredChunks(const RetiredChunks&) = delete;
+  RetiredChunks& operator=(const RetiredChunks&) = delete;
+  ~RetiredChunks();
+
+  // Takes the chunks back: they stay mapped.
+  [[nodiscard]] ChunkMap take_back() noexcept;
+
+ private:
+  std::shared_ptr<RangeAddresses> addresses_;  // none: moved from
+  ChunkMap chunks_;
+  Extent extent_;
+};
+
+}  // namespace cuvmm::range

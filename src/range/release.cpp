@@ -1,0 +1,247 @@
+// How a range gives memory back, and exchanges it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "range/mapped_range_impl.hpp"
+
+namespace cuvmm {
+
+using range::ChunkMap;
+using range::Extent;
+
+// Whether pins and borders of chunks allow it.
+Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent& extent) const {
+  const auto refuse = [&](std::string rule, std::string way_out) {
+    return refusal(call, fmt::format("offset = {}, bytes = {}", extent.offset, extent.bytes), std::move(rule),
+                   std::move(way_out));
+  };
+  std::vector<std::string> reasons;
+  for (const auto& each : pins_)
+    if (const auto reason = each.lock()) reasons.push_back(*reason);
+  if (!reasons.empty())
+    return refuse(fmt::format("The range is pinned: {}", fmt::join(reasons, "; ")),
+                  "Destroy the pins first: whoever holds one relies on the pages staying where they are");
+  if (extent.bytes > SIZE_MAX - extent.offset) return refuse("The bytes end behind all addresses", "Give fewer");
+  for (const std::size_t border : {extent.offset, extent.end()}) {
+    const auto found = range::chunk_at_or_after(chunks_, border);
+    if (found == chunks_.end() || found->first >= border) continue;
+    return refuse(fmt::format("Chunks are unmapped whole, and one lies from {} to {}", found->first,
+                              range::extent_of(*found).end()),
+                  "Give borders of chunks (chunks() lists them), or choose smaller ones with a ChunkPolicy");
+  }
+  return {};
+}
+
+Result<void> MappedRange::Impl::wait_for_device() {
+  return uses_.so_far().wait_for(options_.device_wait);
+}
+
+void MappedRange::Impl::tell_before_unmap(const Extent& extent) const {
+  for (const auto& each : observers_)
+    if (const auto observer = each.lock(); observer && observer->before_unmap)
+      observer->before_unmap(extent.offset, extent.bytes);
+}
+
+void MappedRange::Impl::tell_after_map(const Extent& extent) const noexcept {
+  for (const auto& each : observers_) {
+    const auto observer = each.lock();
+    if (!observer || !observer->after_map) continue;
+    try {
+      observer->after_map(extent.offset, extent.bytes);
+    } catch (const Error& error) {
+      report_cleanup_failure(error.failure());
+    } catch (const std::exception& error) {
+      Failure failure;
+      failure.call = "RangeObserver::after_map";
+      failure.rule = error.what();
+      report_cleanup_failure(failure);
+    }
+  }
+}
+
+void MappedRange::Impl::take_out(ChunkMap& released, const Extent& extent) {
+  for (auto each = chunks_.lower_bound(extent.offset); each != chunks_.end() && each->first < extent.end();) {
+    const auto next = std::next(each);
+    mapped_bytes_ -= each->second.size();
+    released.insert(chunks_.extract(each));
+    each = next;
+  }
+}
+
+void MappedRange::Impl::put_back(ChunkMap&& chunks) noexcept {
+  mapped_bytes_ += range::bytes_of(chunks);
+  chunks_.merge(std::move(chunks));
+}
+
+// Retires the chunks, or waits and unmaps them. Those that stay mapped after a failure are the range's again.
+Result<void> MappedRange::Impl::release(ChunkMap released) {
+  if (released.empty()) return {};
+  if (options_.retire_queue) {
+    const std::size_t bytes = range::bytes_of(released);
+    std::optional<range::RetiredChunks> retired;
+    try {
+      retired.emplace(addresses_, released);
+      options_.retire_queue->retire(std::move(*retired), uses_.so_far(), bytes);
+    } catch (const Error& error) {
+      put_back(retired ? retired->take_back() : std::move(released));
+      return error.failure();
+    } catch (...) {
+      put_back(retired ? retired->take_back() : std::move(released));
+      throw;
+    }
+    ++generation_;
+    return {};
+  }
+  Result<void> result = wait_for_device();
+  if (result) {
+    const std::size_t before = released.size();
+    result = addresses_->unmap(released);
+    if (released.size() != before) ++generation_;
+  }
+  put_back(std::move(released));
+  return result;
+}
+
+Result<void> MappedRange::Impl::unmap(std::string_view call, std::size_t offset, std::size_t bytes) {
+  const Extent extent{offset, bytes};
+  if (auto allowed = allow_unmap(call, extent); !allowed) return allowed;
+  if (!range::meets(chunks_, extent)) return {};
+  tell_before_unmap(extent);
+  ChunkMap released;
+  take_out(released, extent);
+  return release(std::move(released));
+}
+
+Result<void> MappedRange::Impl::truncate(std::size_t bytes) {
+  const auto first = chunks_.lower_bound(bytes);
+  if (first != chunks_.end()) {
+    const std::size_t begin = first->first;
+    if (auto unmapped = unmap("MappedRange::truncate", begin, range::end_of(chunks_) - begin); !unmapped)
+      return unmapped;
+  }
+  size_ = std::min(size_, bytes);
+  return {};
+}
+
+Result<void> MappedRange::Impl::remap(std::size_t offset, const SharedPhysicalMemory& memory) {
+  if (auto mapped = addresses_->map(offset, memory); !mapped) return mapped;
+  if (grants_.empty()) return {};
+  const Extent extent{offset, memory.size()};
+  Result<void> granted = addresses_->set_access(extent, grants_);
+  if (!granted) {
+    ChunkMap placed;
+    placed.emplace(offset, memory);
+    undo(std::move(placed));
+  }
+  return granted;
+}
+
+Result<SharedPhysicalMemory> MappedRange::Impl::replace(std::size_t offset, const SharedPhysicalMemory& memory) {
+  const auto refuse = [&](std::string rule, std::string way_out) {
+    return refusal("MappedRange::replace", fmt::format("offset = {}", offset), std::move(rule), std::move(way_out));
+  };
+  const auto chunk = chunks_.find(offset);
+  if (chunk == chunks_.end()) return refuse("No chunk begins there", "Give the offset of a chunk: chunks() lists them");
+  if (!memory || memory.size() != chunk->second.size())
+    return refuse(fmt::format("A chunk is replaced by memory of its own size, {}, and this has {}",
+                              format_bytes(chunk->second.size()), memory ? format_bytes(memory.size()) : "none"),
+                  "Acquire memory of that size from a source");
+  if (memory.memory().driver() != driver())
+    return refuse("Range and memory must come from the same driver", "Make both with one Driver");
+  const Extent extent = range::extent_of(*chunk);
+  if (auto allowed = check_place("MappedRange::replace", extent, memory.properties().location); !allowed)
+    return allowed.failure();
+  if (auto allowed = allow_unmap("MappedRange::replace", extent); !allowed) return allowed.failure();
+  tell_before_unmap(extent);
+  if (auto waited = wait_for_device(); !waited) return waited.failure();
+
+  ChunkMap old;
+  take_out(old, extent);
+  const SharedPhysicalMemory previous = old.begin()->second;
+  if (auto unmapped = addresses_->unmap(old); !unmapped) {
+    put_back(std::move(old));
+    return unmapped.failure();
+  }
+  ChunkMap renewed;
+  Result<void> result;
+  for (const SharedPhysicalMemory* each : {&memory, &previous}) {
+    Result<void> placed = remap(offset, *each);
+    if (placed) {
+      renewed.emplace(offset, *each);
+      break;
+    }
+    if (result) {
+      result = placed;
+    } else {
+      report_cleanup_failure(placed.failure());
+    }
+  }
+  ++generation_;
+  if (renewed.empty()) {
+    Failure failure = result.failure();
+    failure.rule += "; nor could the memory that lay there be mapped again, so nothing is mapped there now";
+    return failure;
+  }
+  put_back(std::move(renewed));
+  tell_after_map(extent);
+  if (!result) return result.failure();
+  return previous;
+}
+
+void MappedRange::Impl::close() {
+  const Extent whole{0, range::end_of(chunks_)};
+  allow_unmap("MappedRange::close", whole).value();
+  if (!chunks_.empty()) tell_before_unmap(whole);
+  wait_for_device().value();
+  addresses_->clear_quarantine({0, addresses_->size()}).value();
+  const auto deadline = std::chrono::steady_clock::now() + options_.device_wait;
+  while (addresses_->is_retiring()) {
+    options_.retire_queue->poll();
+    if (!addresses_->is_retiring()) break;
+    if (std::chrono::steady_clock::now() >= deadline) {
+      Failure failure = refusal("MappedRange::close", {}, "Retired chunks wait for work that is not done in time",
+                                "Wait for the streams that used the range, or tell graph_gone() of captures");
+      failure.kind = ErrorKind::timed_out;
+      raise(failure);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  ChunkMap released;
+  take_out(released, whole);
+  const Result<void> unmapped = addresses_->unmap(released);
+  put_back(std::move(released));
+  size_ = range::end_of(chunks_);
+  ++generation_;
+  unmapped.value();
+  addresses_->free();
+}
+
+// What the range still has when it goes: retired behind the device's work, or unmapped after it. Where neither can be
+// done it stays mapped for ever: better lost than taken from under running work.
+MappedRange::Impl::~Impl() {
+  if (chunks_.empty()) return;
+  Failure failure;
+  try {
+    ChunkMap released;
+    take_out(released, {0, SIZE_MAX});
+    Result<void> given = release(std::move(released));
+    if (!given && options_.retire_queue && !chunks_.empty()) {  // no room in the queue: wait here
+      options_.retire_queue.reset();
+      take_out(released = {}, {0, SIZE_MAX});
+      given = release(std::move(released));
+    }
+    if (given) return;
+    failure = given.failure();
+  } catch (const Error& error) {
+    failure = error.failure();
+  } catch (const std::exception&) {
+    failure.rule = "There was no memory left for giving a range back";
+  }
+  report_cleanup_failure(failure);
+  if (!chunks_.empty()) abandon();
+}
+
+}  // namespace cuvmm

@@ -1,0 +1,566 @@
+// Growing, exchanging and giving back, without faults; see mapped_range_faults_test.cpp for those.
+#include "cuvmm/mapped_range.hpp"
+
+#include <gtest/gtest.h>
+
+#include "range_machine.hpp"
+#include "recording_handler.hpp"
+
+namespace cuvmm {
+namespace {
+
+using test::Alive;
+using test::EntryPoint;
+
+const Location device0 = Location::device(DeviceOrdinal(0));
+const Location device1 = Location::device(DeviceOrdinal(1));
+
+MappedRangeOptions small(std::size_t capacity = 64_MiB, const ChunkPolicy& chunks = ChunkPolicy::exact()) {
+  MappedRangeOptions options;
+  options.capacity = capacity;
+  options.chunks = chunks;
+  return options;
+}
+
+class MappedRangeTest : public testing::Test {
+ protected:
+  MappedRange range(const MappedRangeOptions& options = small()) {
+    return MappedRange::create(machine_.driver(), options);
+  }
+  void write(const MappedRange& to, std::size_t offset, std::span<const std::byte> bytes) {
+    const CurrentContext context(machine_.driver().device(DeviceOrdinal(0)));
+    copy_bytes_to_device(machine_.driver(), to.address() + offset, bytes);
+  }
+  std::vector<std::byte> read(const MappedRange& from, std::size_t offset, std::size_t bytes) {
+    const CurrentContext context(machine_.driver().device(DeviceOrdinal(0)));
+    std::vector<std::byte> content(bytes);
+    copy_bytes_from_device(machine_.driver(), content, from.address() + offset);
+    return content;
+  }
+
+  test::RecordingHandler clean_up_;
+  test::RangeMachine machine_{test::strict_machine(2)};
+};
+
+TEST_F(MappedRangeTest, TakesTheShortestSequenceOfCalls) {
+  const auto source = PhysicalSource::create(machine_.driver());
+  {
+    MappedRangeOptions options = small();
+    options.source = source;
+    machine_.calls();
+    auto one = range(options);
+    EXPECT_EQ(machine_.calls(), "cuMemGetAllocationGranularity 1, cuMemAddressReserve 1");
+    one.append(4_MiB);
+    EXPECT_EQ(machine_.calls(), "cuMemCreate 1, cuMemMap 1, cuMemSetAccess 1");
+    one.append(6_MiB);
+    one.append(2_MiB);
+    EXPECT_EQ(machine_.calls(), "cuMemCreate 2, cuMemMap 2, cuMemSetAccess 2");
+    one.unmap(4_MiB, 8_MiB);
+    EXPECT_EQ(machine_.calls(), "cuMemRelease 2, cuMemUnmap 1") << "neighbours are unmapped in one call";
+    one.grant(device1, AccessRights::read);
+    EXPECT_EQ(machine_.calls(), "cuMemSetAccess 1");
+    one.close();
+    EXPECT_EQ(machine_.calls(), "cuMemRelease 1, cuMemAddressFree 1, cuMemUnmap 1");
+  }
+  EXPECT_EQ(machine_.calls(), "");
+  EXPECT_EQ(machine_.alive(), Alive{});
+}
+
+TEST_F(MappedRangeTest, ManyChunksOfOneAppendAreGrantedInOneCall) {
+  auto one = range(small(64_MiB, ChunkPolicy::fixed(2_MiB)));
+  machine_.calls();
+  one.append(32_MiB);
+  EXPECT_EQ(machine_.calls(), "cuMemCreate 16, cuMemMap 16, cuMemSetAccess 1");
+  EXPECT_EQ(one.chunks().size(), 16u);
+}
+
+TEST_F(MappedRangeTest, AppendsUseWhatTheLastChunkHasLeft) {
+  auto one = range();
+  EXPECT_EQ(one.append(100), 0u);
+  EXPECT_EQ(one.size(), 100u);
+  EXPECT_EQ(one.mapped_bytes(), 2_MiB);
+  machine_.calls();
+  EXPECT_EQ(one.append(2_MiB - 100), 100u);
+  EXPECT_EQ(machine_.calls(), "");
+  EXPECT_EQ(one.append(0), 2_MiB);
+  EXPECT_EQ(machine_.calls(), "");
+  EXPECT_EQ(one.append(1), 2_MiB);
+  EXPECT_EQ(one.mapped_bytes(), 4_MiB);
+}
+
+TEST_F(MappedRangeTest, KeepsItsContentWhileItGrows) {
+  auto one = range(small(256_MiB, ChunkPolicy::geometric()));
+  std::vector<std::byte> all;
+  for (unsigned i = 0; i < 12; ++i) {
+    const auto more = test::pattern(1000 + (300'000u * i), i);
+    const std::size_t at = one.append(more.size());
+    ASSERT_EQ(at, all.size());
+    write(one, at, more);
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  EXPECT_EQ(read(one, 0, all.size()), all);
+  EXPECT_EQ(one.generation(), 0u) << "growing changes no page that was there";
+}
+
+TEST_F(MappedRangeTest, C24_GrantsReachPagesMappedLater) {
+  MappedRangeOptions options = small();
+  options.grants = {{device0, AccessRights::read_write}, {device1, AccessRights::read_write}};
+  auto one = range(options);
+  for (int i = 0; i < 3; ++i) one.append(4_MiB);
+  for (const ChunkInfo& chunk : one.chunks())
+    EXPECT_EQ(machine_.rights(one.address() + chunk.offset, device1), AccessRights::read_write) << chunk.offset;
+  const CurrentContext context(machine_.driver().device(DeviceOrdinal(1)));
+  const auto content = test::pattern(4096, 1);
+  copy_bytes_to_device(machine_.driver(), one.address() + (one.size() - 4096), content);
+  EXPECT_EQ(read(one, one.size() - 4096, 4096), content);
+}
+
+TEST_F(MappedRangeTest, C25_EveryPathThatMapsGrantsTheWholeSet) {
+  MappedRangeOptions options = small();
+  options.grants = {{device0, AccessRights::read_write}, {device1, AccessRights::read}};
+  auto one = range(options);
+  const auto source = PhysicalSource::create(machine_.driver());
+  one.append(2_MiB);
+  one.append(2_MiB, device1);
+  one.append(source->acquire({}, 2_MiB));
+  one.map(16_MiB, 2_MiB);
+  one.map(20_MiB, source->acquire({}, 2_MiB));
+  one.replace(16_MiB, source->acquire({}, 2_MiB));
+  auto other = range(options);
+  const RangeAppend batch[] = {{&one, 4_MiB}, {&other, 2_MiB}};
+  append_all(batch);
+  one.unmap(0, 2_MiB);
+  one.map(0, 2_MiB);
+  for (const MappedRange* each : {&one, &other})
+    for (const ChunkInfo& chunk : each->chunks()) {
+      EXPECT_EQ(machine_.rights(each->address() + chunk.offset, device0), AccessRights::read_write) << chunk.offset;
+      EXPECT_EQ(machine_.rights(each->address() + chunk.offset, device1), AccessRights::read) << chunk.offset;
+    }
+  EXPECT_EQ(one.chunks().size(), 6u);
+}
+
+TEST_F(MappedRangeTest, RightsAreChangedOnAllChunksAndOnThoseToCome) {
+  auto one = range();
+  one.append(2_MiB);
+  one.map(8_MiB, 2_MiB);  // behind a hole
+  one.grant(device1, AccessRights::read);
+  one.append(2_MiB);
+  for (const ChunkInfo& chunk : one.chunks())
+    EXPECT_EQ(machine_.rights(one.address() + chunk.offset, device1), AccessRights::read) << chunk.offset;
+  one.revoke(device1);
+  one.append(2_MiB);
+  for (const ChunkInfo& chunk : one.chunks())
+    EXPECT_EQ(machine_.rights(one.address() + chunk.offset, device1), AccessRights::none) << chunk.offset;
+  EXPECT_EQ(one.grants(), (std::vector<AccessGrant>{{device0, AccessRights::read_write}}));
+}
+
+TEST_F(MappedRangeTest, MemoryOfSeveralDevicesLiesBehindOnePointer) {
+  MappedRangeOptions options = small();
+  options.grants = {{device0, AccessRights::read_write}, {device1, AccessRights::read_write}};
+  auto one = range(options);
+  one.append(2_MiB);
+  EXPECT_EQ(one.append(2_MiB, device1), 2_MiB);
+  EXPECT_EQ(one.append(100, device0), 4_MiB);
+  EXPECT_EQ(one.append(100, device1), 6_MiB) << "memory of another place begins a chunk of its own";
+  EXPECT_EQ(one.append(100, device1), 6_MiB + 100);
+  const auto chunks = one.chunks();
+  ASSERT_EQ(chunks.size(), 4u);
+  EXPECT_EQ(chunks[1].location, device1);
+  EXPECT_EQ(chunks[2].location, device0);
+  const auto content = test::pattern(4_MiB, 7);
+  write(one, 0, content);
+  EXPECT_EQ(read(one, 0, 4_MiB), content);
+}
+
+TEST_F(MappedRangeTest, AliasesShareTheirBytes) {
+  auto one = range();
+  one.append(2_MiB);
+  auto other = range();
+  other.append(one.memory_at(5));
+  one.append(one.memory_at(0));  // twice in one range
+  const auto content = test::pattern(2_MiB, 3);
+  write(other, 0, content);
+  EXPECT_EQ(read(one, 0, 2_MiB), content);
+  EXPECT_EQ(read(one, 2_MiB, 2_MiB), content);
+  EXPECT_EQ(machine_.alive().handles, 1u);
+  one.close();
+  EXPECT_EQ(read(other, 0, 2_MiB), content) << "the alias keeps the memory";
+  other.close();
+  EXPECT_EQ(machine_.alive(), Alive{});
+}
+
+TEST_F(MappedRangeTest, NewMemoryIsPutBehindAKeptAddress) {
+  auto one = range();
+  one.append(4_MiB);
+  one.append(2_MiB);
+  const auto content = test::pattern(6_MiB, 4);
+  write(one, 0, content);
+  const auto source = one.source();
+  const auto old = one.memory_at(4_MiB);
+  const auto fresh = source->acquire({}, 2_MiB);
+  const auto returned = one.replace(4_MiB, fresh);
+  EXPECT_EQ(returned, old);
+  EXPECT_EQ(one.memory_at(4_MiB), fresh);
+  EXPECT_EQ(one.generation(), 1u);
+  write(one, 4_MiB, test::pattern(2_MiB, 5));
+  EXPECT_EQ(read(one, 0, 4_MiB), std::vector(content.begin(), content.begin() + 4_MiB)) << "the others stay";
+  one.replace(4_MiB, returned);
+  EXPECT_EQ(read(one, 0, 6_MiB), content);
+}
+
+TEST_F(MappedRangeTest, ReplacingIsRefusedWhereTheMemoryDoesNotFit) {
+  auto one = range();
+  one.append(4_MiB);
+  const auto source = one.source();
+  EXPECT_THROW(one.replace(2_MiB, source->acquire({}, 4_MiB)), InvalidUse) << "no chunk begins there";
+  EXPECT_THROW(one.replace(0, source->acquire({}, 2_MiB)), InvalidUse) << "another size";
+  EXPECT_THROW(one.replace(0, SharedPhysicalMemory()), InvalidUse);
+  const test::RangeMachine elsewhere;
+  EXPECT_THROW(one.replace(0, SharedPhysicalMemory(PhysicalMemory::create(elsewhere.driver(), {}, 4_MiB))), InvalidUse);
+  EXPECT_EQ(one.generation(), 0u);
+  EXPECT_NO_THROW(one.replace(0, source->acquire({}, 4_MiB)));
+}
+
+TEST_F(MappedRangeTest, UnmapsWholeChunksOnly) {
+  auto one = range(small(64_MiB, ChunkPolicy::fixed(4_MiB)));
+  one.append(12_MiB);
+  for (const auto& [offset, bytes] : {std::pair{0_MiB, 2_MiB}, {2_MiB, 2_MiB}, {2_MiB, 6_MiB}, {4_MiB, 5_MiB}}) {
+    const auto refused = one.try_unmap(offset, bytes);
+    ASSERT_FALSE(refused) << offset;
+    EXPECT_EQ(refused.failure().kind, ErrorKind::invalid_use);
+    EXPECT_NE(refused.failure().message().find("whole"), std::string::npos) << refused.failure().message();
+  }
+  EXPECT_THROW(one.unmap(4_MiB, SIZE_MAX), InvalidUse);
+  EXPECT_EQ(one.mapped_bytes(), 12_MiB);
+  one.unmap(4_MiB, 4_MiB);
+  EXPECT_EQ(one.mapped_bytes(), 8_MiB);
+  EXPECT_EQ(one.size(), 12_MiB) << "a hole is part of the content";
+  EXPECT_FALSE(one.memory_at(5_MiB));
+  one.unmap(4_MiB, 4_MiB);  // nothing there
+  one.unmap(0, 64_MiB);     // with a hole, and behind the end
+  EXPECT_EQ(one.mapped_bytes(), 0u);
+  EXPECT_EQ(one.generation(), 2u);
+}
+
+TEST_F(MappedRangeTest, TruncatesToTheChunkThatIsStillNeeded) {
+  auto one = range(small(64_MiB, ChunkPolicy::fixed(4_MiB)));
+  one.append(12_MiB);
+  one.truncate(5_MiB);
+  EXPECT_EQ(one.size(), 5_MiB);
+  EXPECT_EQ(one.mapped_bytes(), 8_MiB);
+  EXPECT_EQ(one.append(1_MiB), 5_MiB);
+  EXPECT_EQ(one.mapped_bytes(), 8_MiB);
+  one.truncate(100_MiB);
+  EXPECT_EQ(one.size(), 6_MiB) << "truncating never makes longer";
+  one.truncate(0);
+  EXPECT_EQ(one.mapped_bytes(), 0u);
+  EXPECT_EQ(one.append(2_MiB), 0u);
+}
+
+TEST_F(MappedRangeTest, MapsAtOffsetsOfItsGranularityWhereNothingIs) {
+  auto one = range();
+  EXPECT_EQ(one.granularity(), 2_MiB);
+  EXPECT_THROW(one.map(1_MiB, 2_MiB), InvalidUse);
+  EXPECT_THROW(one.map(0, 3_MiB), InvalidUse);
+  EXPECT_THROW(one.map(0, 0), InvalidUse);
+  EXPECT_THROW(one.map(SIZE_MAX / 2_MiB * 2_MiB, 2_MiB), InvalidUse);
+  one.map(8_MiB, 4_MiB);
+  EXPECT_EQ(one.size(), 12_MiB);
+  EXPECT_THROW(one.map(6_MiB, 4_MiB), InvalidUse) << "something is mapped there";
+  EXPECT_THROW(one.map(10_MiB, 2_MiB), InvalidUse);
+  one.map(6_MiB, 2_MiB);
+  EXPECT_EQ(one.append(2_MiB), 12_MiB);
+}
+
+TEST_F(MappedRangeTest, C39_AGrownRangeOwnsAllItsReservations) {
+  auto one = range(small(4_MiB));
+  one.append(4_MiB);
+  write(one, 0, test::pattern(4_MiB, 6));
+  const DeviceAddress address = one.address();
+  one.append(6_MiB);
+  EXPECT_EQ(one.address(), address) << "it grew in place";
+  EXPECT_GE(one.capacity(), 10_MiB);
+  EXPECT_EQ(machine_.alive().reservations, 2u);
+  EXPECT_EQ(read(one, 0, 4_MiB), test::pattern(4_MiB, 6));
+  one.unmap(0, one.size());
+  one.append(2_MiB);
+  one.close();
+  EXPECT_EQ(machine_.alive(), Alive{});
+}
+
+TEST_F(MappedRangeTest, ChunksDoNotLieAcrossReservations) {
+  auto one = range(small(6_MiB, ChunkPolicy::fixed(4_MiB)));
+  one.append(16_MiB);
+  std::size_t end = 0;
+  bool border = false;
+  for (const ChunkInfo& chunk : one.chunks()) {
+    EXPECT_EQ(chunk.offset, end);
+    end += chunk.bytes;
+    border = border || end == 6_MiB;
+  }
+  EXPECT_TRUE(border);
+  auto other = range(small(6_MiB));
+  other.append(4_MiB);
+  EXPECT_THROW(other.append(one.memory_at(0)), InvalidUse) << "4 MiB at 4 MiB would lie across";
+  other.append(2_MiB);
+  EXPECT_EQ(other.append(one.memory_at(0)), 6_MiB);
+}
+
+TEST_F(MappedRangeTest, SaysThatTheAddressesBehindItAreTaken) {
+  auto one = range(small(4_MiB));
+  const auto behind = AddressReservation::create(machine_.driver(), 2_MiB, 0, one.address() + 4_MiB);
+  ASSERT_EQ(behind.address(), one.address() + 4_MiB);
+  const auto refused = one.try_append(6_MiB);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure().kind, ErrorKind::out_of_address_space);
+  EXPECT_NE(refused.failure().message().find("larger capacity"), std::string::npos) << refused.failure().message();
+  EXPECT_EQ(machine_.alive().reservations, 2u);
+  EXPECT_EQ(one.append(4_MiB), 0u) << "what fits is appended";
+}
+
+TEST_F(MappedRangeTest, C31_TheCapacityIsHalvedWhereAddressesAreFew) {
+  emulator::Configuration configuration = test::strict_machine();
+  configuration.address_bytes = 48_GiB;  // fewer than the device has memory
+  test::RangeMachine machine(configuration);
+  MappedRangeOptions options;
+  auto one = MappedRange::create(machine.driver(), options);
+  EXPECT_GE(one.capacity(), 24_GiB);
+  EXPECT_LE(one.capacity(), 48_GiB);
+  one.append(2_MiB);
+  options.capacity = 100_GiB;
+  EXPECT_THROW(static_cast<void>(MappedRange::create(machine.driver(), options)), OutOfAddressSpace)
+      << "a capacity that was asked for is not less";
+  options.capacity = 1_GiB;
+  EXPECT_NO_THROW(static_cast<void>(MappedRange::create(machine.driver(), options)));
+}
+
+TEST_F(MappedRangeTest, TheDefaultCapacityIsTheDevicesMemory) {
+  EXPECT_GE(range({}).capacity(), machine_.driver().device(DeviceOrdinal(0)).total_memory());
+}
+
+TEST_F(MappedRangeTest, C51_ClashingOptionsAreRefusedAtOnce) {
+  const auto refused = [&](const MappedRangeOptions& options) {
+    const auto result = MappedRange::try_create(machine_.driver(), options);
+    return !result && result.failure().kind == ErrorKind::invalid_use;
+  };
+  MappedRangeOptions options = small();
+  options.grants = {{device1, AccessRights::read}, {device1, AccessRights::read_write}};
+  EXPECT_TRUE(refused(options));
+  options.grants.pop_back();
+  EXPECT_FALSE(refused(options));
+  options.grants.push_back({Location::host(), AccessRights::read});
+  EXPECT_TRUE(refused(options)) << "device memory cannot be granted to the host";
+  options.memory.location = Location::host_numa(0);
+  EXPECT_FALSE(refused(options));
+  options.memory.compression = true;
+  EXPECT_TRUE(refused(options)) << "host memory cannot be compressed";
+  options.memory = {};
+  options.memory.location = Location::host();
+  options.memory.handle_types = HandleType::posix_file_descriptor;
+  EXPECT_TRUE(refused(options)) << "it cannot be exported";
+  options.memory.handle_types = {};
+  EXPECT_FALSE(refused(options));
+  options = small();
+  options.require_features = true;
+  EXPECT_TRUE(refused(options)) << "no feature is asked for";
+  options.memory.compression = true;
+  EXPECT_FALSE(refused(options));
+  options = small();
+  options.device_wait = std::chrono::milliseconds(-1);
+  EXPECT_TRUE(refused(options));
+  const test::RangeMachine elsewhere;
+  options = small();
+  options.source = PhysicalSource::create(elsewhere.driver());
+  EXPECT_TRUE(refused(options));
+  options = small();
+  options.retire_queue = RetireQueue::create(elsewhere.driver());
+  EXPECT_TRUE(refused(options));
+}
+
+TEST_F(MappedRangeTest, HostMemoryCanBeTouchedByTheCpuAfterTheGrant) {
+  MappedRangeOptions options = small();
+  options.memory.location = Location::host_numa(0);
+  options.grants = {{Location::host_numa(0), AccessRights::read_write}, {device0, AccessRights::read_write}};
+  auto one = range(options);
+  one.append(3_MiB);
+  auto* bytes = one.address().as_pointer<unsigned char>();
+  bytes[0] = 17;
+  bytes[3_MiB - 1] = 18;
+  EXPECT_EQ(read(one, 0, 1)[0], std::byte{17});
+  EXPECT_EQ(read(one, 3_MiB - 1, 1)[0], std::byte{18});
+  EXPECT_THROW(one.append(2_MiB, device0), InvalidUse) << "device memory cannot be granted to the host";
+  auto device_range = range();
+  device_range.append(2_MiB);
+  EXPECT_THROW(device_range.grant(Location::host()), InvalidUse);
+}
+
+TEST_F(MappedRangeTest, C46_HostMemoryOfANodeThatHasNoneIsATypedError) {
+  MappedRangeOptions options = small();
+  options.memory.location = Location::host_numa(7);
+  auto without = MappedRange::try_create(machine_.driver(), options);
+  const Result<std::size_t> appended = without ? without->try_append(2_MiB) : Result<std::size_t>(without.failure());
+  ASSERT_FALSE(appended);
+  const Failure& failure = appended.failure();
+  EXPECT_NE(failure.kind, ErrorKind::driver_failure) << failure.message();
+  EXPECT_FALSE(failure.rule.empty());
+  options.memory.location = Location::host_numa(0);
+  auto one = range(options);
+  EXPECT_NO_THROW(one.append(2_MiB));
+}
+
+TEST_F(MappedRangeTest, C26_DevicesThatCannotReachAreReportedSoftly) {
+  emulator::Configuration configuration = test::strict_machine(4);
+  configuration.no_peer_access = {{0, 2}, {1, 3}};
+  test::RangeMachine machine(configuration);
+  auto one = MappedRange::create(machine.driver(), small());
+  one.append(2_MiB);
+  const DeviceOrdinal all[] = {DeviceOrdinal(0), DeviceOrdinal(1), DeviceOrdinal(2), DeviceOrdinal(3)};
+  EXPECT_EQ(one.grant_where_reachable(all), std::vector{DeviceOrdinal(2)});
+  EXPECT_EQ(machine.rights(one.address(), Location::device(DeviceOrdinal(3))), AccessRights::read_write);
+  EXPECT_EQ(machine.rights(one.address(), Location::device(DeviceOrdinal(2))), AccessRights::none);
+  auto two = MappedRange::create(machine.driver(), small());
+  two.append(2_MiB);
+  two.append(2_MiB, device1);
+  two.grant(device1);
+  EXPECT_EQ(two.grant_where_reachable(all), (std::vector{DeviceOrdinal(2), DeviceOrdinal(3)}));
+  EXPECT_THROW(one.grant(Location::device(DeviceOrdinal(2))), Error) << "asked for by name it is an error";
+}
+
+TEST_F(MappedRangeTest, AFailureAsksForAMissingFeatureOnce) {
+  emulator::Configuration configuration = test::strict_machine();
+  configuration.profile.behaviour.withhold_compression = true;
+  test::RangeMachine machine(configuration);
+  MappedRangeOptions options = small();
+  options.memory.compression = true;
+  auto one = MappedRange::create(machine.driver(), options);
+  EXPECT_TRUE(one.properties().compression);
+  one.append(2_MiB);
+  EXPECT_FALSE(one.properties().compression) << "asked for, and not got";
+  machine.calls();
+  one.append(2_MiB);
+  EXPECT_EQ(machine.calls(), "cuMemCreate 1, cuMemMap 1, cuMemSetAccess 1") << "looked at once";
+  options.require_features = true;
+  auto strict = MappedRange::create(machine.driver(), options);
+  EXPECT_THROW(strict.append(2_MiB), NotSupported);
+  EXPECT_EQ(strict.mapped_bytes(), 0u);
+}
+
+TEST_F(MappedRangeTest, C30_RdmaThatOnlyTheGrantRefusesIsDoneWithout) {
+  emulator::Configuration configuration = test::strict_machine();
+  configuration.profile.behaviour.fail_set_access_on_rdma_memory = true;
+  test::RangeMachine machine(configuration);
+  MappedRangeOptions options = small();
+  options.memory.gpu_direct_rdma = true;
+  auto one = MappedRange::create(machine.driver(), options);
+  EXPECT_EQ(one.append(4_MiB), 0u);
+  EXPECT_FALSE(one.properties().gpu_direct_rdma);
+  EXPECT_EQ(machine.alive(), (Alive{1, 1, 1}));
+  options.require_features = true;
+  auto strict = MappedRange::create(machine.driver(), options);
+  EXPECT_THROW(strict.append(4_MiB), Error);
+  EXPECT_TRUE(strict.properties().gpu_direct_rdma);
+  EXPECT_EQ(machine.alive(), (Alive{1, 1, 2}));
+}
+
+TEST_F(MappedRangeTest, FeaturesThatAreThereAreKept) {
+  MappedRangeOptions options = small();
+  options.memory.compression = true;
+  options.memory.gpu_direct_rdma = true;
+  options.require_features = true;
+  auto one = range(options);
+  one.append(2_MiB);
+  EXPECT_TRUE(one.properties().compression);
+  EXPECT_TRUE(one.properties().gpu_direct_rdma);
+}
+
+TEST_F(MappedRangeTest, PinsForbidEveryChangeOfPages) {
+  auto one = range();
+  one.append(2_MiB);
+  const auto fresh = one.source()->acquire({}, 2_MiB);
+  {
+    const RangePin pin = one.pin("registered with a network card");
+    for (const auto& change :
+         std::vector<std::function<void()>>{[&] { one.unmap(0, 2_MiB); }, [&] { one.replace(0, fresh); },
+                                            [&] { one.truncate(0); }, [&] { one.close(); }}) {
+      try {
+        change();
+        ADD_FAILURE() << "not refused";
+      } catch (const InvalidUse& error) {
+        EXPECT_NE(std::string(error.what()).find("registered with a network card"), std::string::npos) << error.what();
+      }
+    }
+    EXPECT_EQ(one.generation(), 0u);
+    one.append(2_MiB);  // growing changes nothing that is there
+  }
+  one.replace(0, fresh);
+  one.unmap(0, 4_MiB);
+  EXPECT_EQ(one.generation(), 2u);
+}
+
+TEST_F(MappedRangeTest, ObserversHearOfChangesInTime) {
+  auto one = range();
+  std::vector<std::string> heard;
+  const auto note = [&](const char* what) {
+    return [&heard, what, &one](std::size_t offset, std::size_t bytes) {
+      heard.push_back(std::string(what) + " " + std::to_string(offset >> 20) + "+" + std::to_string(bytes >> 20) +
+                      (one.memory_at(offset) ? " mapped" : " unmapped"));
+    };
+  };
+  {
+    const auto observation = one.observe({note("before"), note("after")});
+    one.append(2_MiB);
+    one.replace(0, one.source()->acquire({}, 2_MiB));
+    one.unmap(0, 2_MiB);
+  }
+  one.append(2_MiB);
+  EXPECT_EQ(heard, (std::vector<std::string>{"after 0+2 mapped", "before 0+2 mapped", "after 0+2 mapped",
+                                             "before 0+2 mapped"}));
+  const auto veto = one.observe({[](std::size_t, std::size_t) { throw std::runtime_error("not now"); }, {}});
+  EXPECT_THROW(one.unmap(0, one.size()), std::runtime_error);
+  EXPECT_NE(one.mapped_bytes(), 0u);
+}
+
+TEST_F(MappedRangeTest, MovesAsAValue) {
+  auto one = range();
+  one.append(2_MiB);
+  const DeviceAddress address = one.address();
+  MappedRange moved = std::move(one);
+  EXPECT_EQ(moved.address(), address);
+  moved = range();
+  EXPECT_EQ(machine_.alive(), (Alive{0, 0, 1})) << "what it had is given back";
+  one = std::move(moved);
+  EXPECT_EQ(one.append(2_MiB), 0u);
+}
+
+TEST_F(MappedRangeTest, C38_NothingIsLeftAfterManyRanges) {
+  const CurrentContext context(machine_.driver().device(DeviceOrdinal(0)));
+  std::size_t free_before = 0;
+  std::size_t total = 0;
+  ASSERT_EQ(machine_.emulated().cuMemGetInfo(&free_before, &total), abi::CUDA_SUCCESS);
+  for (int i = 0; i < 64; ++i) {
+    auto one = range(small(64_MiB, ChunkPolicy::fixed(static_cast<std::size_t>(i % 4 + 1) * 2_MiB)));
+    one.append(64_MiB);
+  }
+  std::size_t free_after = 0;
+  ASSERT_EQ(machine_.emulated().cuMemGetInfo(&free_after, &total), abi::CUDA_SUCCESS);
+  EXPECT_EQ(free_after, free_before);
+  EXPECT_EQ(machine_.alive(), Alive{});
+}
+
+TEST_F(MappedRangeTest, BatchesAppendToAllRangesOrRefuseBadOnes) {
+  auto keys = range();
+  auto values = range();
+  const RangeAppend twice[] = {{&keys, 2_MiB}, {&keys, 2_MiB}};
+  EXPECT_THROW(append_all(twice), InvalidUse);
+  const RangeAppend null[] = {{&keys, 2_MiB}, {nullptr, 2_MiB}};
+  EXPECT_THROW(append_all(null), InvalidUse);
+  EXPECT_EQ(keys.size(), 0u);
+  EXPECT_EQ(machine_.alive().handles, 0u);
+  const RangeAppend good[] = {{&keys, 2_MiB}, {&values, 3_MiB}};
+  append_all(good);
+  EXPECT_EQ(keys.size(), 2_MiB);
+  EXPECT_EQ(values.size(), 3_MiB);
+}
+
+}  // namespace
+}  // namespace cuvmm

@@ -1,0 +1,271 @@
+// Nothing is unmapped under running work. On a strict machine that would be refused, and so be seen.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+
+#include "retirement.hpp"
+
+namespace cuvmm {
+namespace {
+
+using namespace test;
+
+MappedRangeOptions small(std::chrono::milliseconds wait = 60s) {
+  MappedRangeOptions options;
+  options.capacity = 64_MiB;
+  options.chunks = ChunkPolicy::fixed(2_MiB);
+  options.device_wait = wait;
+  return options;
+}
+
+class MappedRangeUses : public testing::Test {
+ protected:
+  void use(const MappedRange& range, std::size_t offset, CUstream stream) {
+    call<EntryPoint::cuMemsetD8Async>(machine_.api(), (range.address() + offset).value, static_cast<unsigned char>(7),
+                                      4096U, stream);
+  }
+  void expect_no_complaint() {
+    for (const Failure& each : clean_up_.take()) ADD_FAILURE() << each.message();
+  }
+
+  SafeRecordingHandler clean_up_;
+  RetirementMachine machine_;
+  CUstream stream_ = machine_.stream();
+  std::uint32_t* word_ = machine_.word();
+};
+
+TEST_F(MappedRangeUses, UnmappingWaitsForTheStreamsThatUseTheRange) {
+  auto range = MappedRange::create(machine_.driver(), small());
+  range.append(4_MiB);
+  range.used_on(stream_);
+  machine_.wait(stream_, word_);
+  use(range, 0, stream_);
+  std::thread opener([&] {
+    std::this_thread::sleep_for(20ms);
+    RetirementMachine::open(word_);
+  });
+  range.unmap(0, 4_MiB);
+  opener.join();
+  EXPECT_EQ(range.mapped_bytes(), 0u);
+  expect_no_complaint();
+}
+
+TEST_F(MappedRangeUses, AWaitThatLastsTooLongChangesNothing) {
+  auto range = MappedRange::create(machine_.driver(), small(5ms));
+  range.append(4_MiB);
+  range.used_on(stream_);
+  machine_.wait(stream_, word_);
+  use(range, 0, stream_);
+  const auto fresh = range.source()->acquire({}, 2_MiB);
+  EXPECT_THROW(range.unmap(0, 2_MiB), TimedOut);
+  EXPECT_THROW(range.replace(0, fresh), TimedOut);
+  EXPECT_THROW(range.truncate(0), TimedOut);
+  EXPECT_THROW(range.revoke(machine_.device().location()), TimedOut);
+  EXPECT_THROW(range.close(), TimedOut);
+  EXPECT_EQ(range.mapped_bytes(), 4_MiB);
+  EXPECT_EQ(range.generation(), 0u);
+  EXPECT_EQ(range.append(2_MiB), 4_MiB) << "growing waits for nothing";
+  RetirementMachine::open(word_);
+  call<EntryPoint::cuStreamSynchronize>(machine_.api(), stream_);
+  range.replace(0, fresh);
+  range.close();
+  expect_no_complaint();
+}
+
+TEST_F(MappedRangeUses, AQueueUnmapsBehindTheWorkAndTheCallerGoesOn) {
+  MappedRangeOptions options = small(5ms);
+  options.retire_queue = RetireQueue::create(machine_.driver());
+  auto range = MappedRange::create(machine_.driver(), options);
+  range.append(4_MiB);
+  range.used_on(stream_);
+  machine_.wait(stream_, word_);
+  use(range, 0, stream_);
+  range.unmap(0, 4_MiB);  // does not wait
+  EXPECT_EQ(range.mapped_bytes(), 0u);
+  EXPECT_EQ(range.generation(), 1u);
+  EXPECT_EQ(options.retire_queue->pending_bytes(), 4_MiB);
+  EXPECT_EQ(range.source()->counters().live_bytes, 4_MiB) << "not given back yet";
+  EXPECT_EQ(options.retire_queue->poll(), 0u);
+  EXPECT_THROW(range.map(0, 2_MiB), TimedOut) << "the addresses are not free yet";
+  EXPECT_NO_THROW(range.map(8_MiB, 2_MiB)) << "others are";
+  RetirementMachine::open(word_);
+  call<EntryPoint::cuStreamSynchronize>(machine_.api(), stream_);
+  range.map(0, 2_MiB);  // polls the queue by itself
+  EXPECT_EQ(range.source()->counters().live_bytes, 4_MiB);
+  expect_no_complaint();
+}
+
+TEST_F(MappedRangeUses, ARangeThatGoesRetiresWhatItHas) {
+  const auto queue = RetireQueue::create(machine_.driver());
+  {
+    MappedRangeOptions options = small();
+    options.retire_queue = queue;
+    auto range = MappedRange::create(machine_.driver(), options);
+    range.append(4_MiB);
+    range.used_on(stream_);
+    machine_.wait(stream_, word_);
+    use(range, 0, stream_);
+  }
+  EXPECT_EQ(queue->pending(), 1u);
+  RetirementMachine::open(word_);
+  EXPECT_TRUE(queue->drain_for(60s));
+  EXPECT_EQ(queue->pending(), 0u);
+  expect_no_complaint();
+}
+
+TEST_F(MappedRangeUses, ARangeThatGoesWithoutAQueueWaits) {
+  std::thread opener([&] {
+    std::this_thread::sleep_for(20ms);
+    RetirementMachine::open(word_);
+  });
+  {
+    auto range = MappedRange::create(machine_.driver(), small());
+    range.append(4_MiB);
+    range.used_on(stream_);
+    machine_.wait(stream_, word_);
+    use(range, 0, stream_);
+  }
+  opener.join();
+  expect_no_complaint();
+}
+
+TEST_F(MappedRangeUses, ARangeWhoseWorkDoesNotEndIsLeftAloneAndReported) {
+  const CUstream other = machine_.stream();
+  {
+    auto range = MappedRange::create(machine_.driver(), small(5ms));
+    range.append(4_MiB);
+    range.used_on(stream_);
+    machine_.wait(stream_, word_);
+    use(range, 0, stream_);
+  }
+  const auto failures = clean_up_.take();
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures[0].kind, ErrorKind::timed_out);
+  RetirementMachine::open(word_);  // and the work ends well: its memory is there
+  call<EntryPoint::cuStreamSynchronize>(machine_.api(), stream_);
+  call<EntryPoint::cuStreamSynchronize>(machine_.api(), other);
+}
+
+TEST_F(MappedRangeUses, AFullQueueIsWaitedForWhenTheRangeGoes) {
+  RetireQueueOptions tight;
+  tight.max_pending = 1;
+  tight.full_wait = 0s;
+  const auto queue = RetireQueue::create(machine_.driver(), tight);
+  std::thread opener;
+  {
+    MappedRangeOptions options = small();
+    options.retire_queue = queue;
+    auto range = MappedRange::create(machine_.driver(), options);
+    range.append(8_MiB);
+    range.used_on(stream_);
+    machine_.wait(stream_, word_);
+    use(range, 0, stream_);
+    range.unmap(0, 2_MiB);
+    EXPECT_THROW(range.unmap(2_MiB, 2_MiB), TimedOut);
+    EXPECT_EQ(range.mapped_bytes(), 6_MiB) << "what could not be retired is still the range's";
+    opener = std::thread([&] {
+      std::this_thread::sleep_for(20ms);
+      RetirementMachine::open(word_);
+    });
+  }
+  opener.join();
+  EXPECT_TRUE(queue->drain_for(60s));
+  expect_no_complaint();
+}
+
+TEST_F(MappedRangeUses, ALackOfMemoryDrainsTheQueueFirst) {
+  MappedRangeOptions options = small();
+  PhysicalSourceOptions few;
+  few.budgets = {{machine_.device().location(), 4_MiB}};
+  options.source = PhysicalSource::create(machine_.driver(), few);
+  options.retire_queue = RetireQueue::create(machine_.driver());
+  auto range = MappedRange::create(machine_.driver(), options);
+  range.append(4_MiB);
+  range.used_on(stream_);
+  machine_.wait(stream_, word_);
+  use(range, 0, stream_);
+  range.unmap(0, 4_MiB);
+  std::thread opener([&] {
+    std::this_thread::sleep_for(20ms);
+    RetirementMachine::open(word_);
+  });
+  range.map(16_MiB, 4_MiB);
+  opener.join();
+  expect_no_complaint();
+}
+
+TEST_F(MappedRangeUses, ARangeUsedInACaptureIsHeldUntilTheGraphIsGone) {
+  auto range = MappedRange::create(machine_.driver(), small(5ms));
+  range.append(2_MiB);
+  machine_.begin_capture(stream_);
+  const auto capture = range.uses().used_on(stream_);
+  ASSERT_TRUE(capture);
+  use(range, 0, stream_);
+  const CUgraph graph = machine_.end_capture(stream_);
+  EXPECT_THROW(range.unmap(0, 2_MiB), InvalidUse) << "a graph may run at any time";
+  EXPECT_EQ(range.mapped_bytes(), 2_MiB);
+  call<EntryPoint::cuGraphDestroy>(machine_.api(), graph);
+  range.uses().graph_gone(*capture);
+  range.unmap(0, 2_MiB);
+  expect_no_complaint();
+}
+
+TEST_F(MappedRangeUses, GrowingIsLegalDuringACapture) {
+  for (const auto mode :
+       {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED}) {
+    auto range = MappedRange::create(machine_.driver(), small());
+    range.append(2_MiB);
+    const auto fresh = range.source()->acquire({}, 2_MiB);
+    machine_.begin_capture(stream_, mode);
+    range.append(2_MiB);
+    range.replace(0, fresh);
+    range.unmap(2_MiB, 2_MiB);
+    call<EntryPoint::cuGraphDestroy>(machine_.api(), machine_.end_capture(stream_));
+  }
+  expect_no_complaint();
+}
+
+// --- The machine's work advances by seeded steps: use, exchange, unmap and growth interleave in every order.
+
+void explore(std::uint64_t seed) {
+  SafeRecordingHandler clean_up;
+  {
+    RetirementMachine machine(strict_machine(emulator::Scheduler::stepped, seed));
+    std::mt19937_64 random(seed);
+    MappedRangeOptions options = small();
+    if (seed % 2 == 0) options.retire_queue = RetireQueue::create(machine.driver());
+    auto range = MappedRange::create(machine.driver(), options);
+    const CUstream streams[] = {machine.stream(), machine.stream(), nullptr};
+    for (const CUstream each : streams) range.used_on(each);
+    for (int step = 0; step < 16; ++step) {
+      const auto chunks = range.chunks();
+      const std::size_t draw = random() % 8;
+      if (chunks.empty() || draw == 0) {
+        range.append((1 + random() % 2) * 2_MiB);
+        continue;
+      }
+      const ChunkInfo& chunk = chunks[random() % chunks.size()];
+      if (draw <= 4) {
+        call<EntryPoint::cuMemsetD8Async>(machine.api(), (range.address() + chunk.offset).value,
+                                          static_cast<unsigned char>(step), chunk.bytes, streams[random() % 3]);
+      } else if (draw == 5) {
+        range.unmap(chunk.offset, chunk.bytes);
+      } else if (draw == 6) {
+        range.replace(chunk.offset, range.source()->acquire({}, chunk.bytes));
+      } else {
+        range.truncate(chunk.offset);
+      }
+      if (options.retire_queue) options.retire_queue->poll();
+    }
+    MappedRange moved = std::move(range);
+  }
+  for (const Failure& each : clean_up.take()) ADD_FAILURE() << "seed " << seed << ": " << each.message();
+}
+
+TEST(MappedRangeExploration, C01_C02_NoOrderUnmapsUnderWork) {
+  for (std::uint64_t seed = 0; seed < 2000 && !testing::Test::HasFailure(); ++seed) explore(seed);
+}
+
+}  // namespace
+}  // namespace cuvmm
