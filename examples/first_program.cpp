@@ -3,17 +3,13 @@
 
 int main() try {
   const auto driver = cuvmm::Driver::open();
-  const auto device = driver.device(cuvmm::DeviceOrdinal{0});
-  const cuvmm::CurrentContext context(device);
-  const cuvmm::MemoryProperties properties{.location = device.location()};
-  const auto memory = cuvmm::PhysicalMemory::create(driver, properties, device.granularity());
-  const auto addresses = cuvmm::AddressReservation::create(driver, memory.size());
-  const auto mapping = cuvmm::Mapping::create(addresses, 0, memory);
-  cuvmm::grant(mapping, device.location(), cuvmm::AccessRights::read_write);
+  const cuvmm::CurrentContext context(driver.device(cuvmm::DeviceOrdinal{0}));
+  auto range = cuvmm::MappedRange::create(driver);
   const std::string sent = "these bytes were on the device";
+  const std::size_t offset = range.append(sent.size());
+  cuvmm::copy_to_device(range, offset, sent);
   std::string received(sent.size(), ' ');
-  cuvmm::copy_to_device(mapping, 0, sent);
-  cuvmm::copy_from_device(received, mapping, 0);
+  cuvmm::copy_from_device(received, range, offset);
   std::cout << received << '\n';
 } catch (const cuvmm::Error& error) {
   return std::cerr << error.what() << '\n', 1;

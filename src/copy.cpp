@@ -12,11 +12,12 @@ using driver::EntryPoint;
 
 namespace {
 
-void require_inside(std::string_view function, const Mapping& mapping, std::size_t offset, std::size_t bytes) {
-  if (offset <= mapping.size() && bytes <= mapping.size() - offset) return;
-  raise(invalid_use(function,
-                    fmt::format("mapping of {} bytes, offset = {}, bytes = {}", mapping.size(), offset, bytes),
-                    "The bytes must lie inside the mapping", "Copy fewer bytes, or to or from a smaller offset"));
+void require_inside(std::string_view function, std::string_view what, std::size_t size, std::size_t offset,
+                    std::size_t bytes) {
+  if (offset <= size && bytes <= size - offset) return;
+  raise(invalid_use(function, fmt::format("{} of {} bytes, offset = {}, bytes = {}", what, size, offset, bytes),
+                    fmt::format("The bytes must lie inside the {}", what),
+                    "Copy fewer bytes, or to or from a smaller offset"));
 }
 
 }  // namespace
@@ -34,13 +35,23 @@ void copy_bytes_from_device(const Driver& driver, std::span<std::byte> destinati
 }
 
 void copy_bytes_to_device(const Mapping& mapping, std::size_t offset, std::span<const std::byte> source) {
-  require_inside("copy_bytes_to_device", mapping, offset, source.size());
+  require_inside("copy_bytes_to_device", "mapping", mapping.size(), offset, source.size());
   copy_bytes_to_device(mapping.driver(), mapping.address() + offset, source);
 }
 
 void copy_bytes_from_device(std::span<std::byte> destination, const Mapping& mapping, std::size_t offset) {
-  require_inside("copy_bytes_from_device", mapping, offset, destination.size());
+  require_inside("copy_bytes_from_device", "mapping", mapping.size(), offset, destination.size());
   copy_bytes_from_device(mapping.driver(), destination, mapping.address() + offset);
+}
+
+void copy_bytes_to_device(const MappedRange& range, std::size_t offset, std::span<const std::byte> source) {
+  require_inside("copy_bytes_to_device", "range", range.size(), offset, source.size());
+  copy_bytes_to_device(range.driver(), range.address() + offset, source);
+}
+
+void copy_bytes_from_device(std::span<std::byte> destination, const MappedRange& range, std::size_t offset) {
+  require_inside("copy_bytes_from_device", "range", range.size(), offset, destination.size());
+  copy_bytes_from_device(range.driver(), destination, range.address() + offset);
 }
 
 }  // namespace cuvmm

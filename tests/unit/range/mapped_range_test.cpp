@@ -102,6 +102,19 @@ TEST_F(MappedRangeTest, KeepsItsContentWhileItGrows) {
   EXPECT_EQ(one.generation(), 0u) << "growing changes no page that was there";
 }
 
+TEST_F(MappedRangeTest, CopiesStayWithinItsContent) {
+  auto one = range();
+  one.append(1000);
+  const CurrentContext context(machine_.driver().device(DeviceOrdinal(0)));
+  const std::string sent = "ends here";
+  std::string received(sent.size(), ' ');
+  EXPECT_THROW(copy_to_device(one, 1001 - sent.size(), sent), InvalidUse) << "although the chunk goes on";
+  EXPECT_THROW(copy_from_device(received, one, 1001 - sent.size()), InvalidUse);
+  copy_to_device(one, 1000 - sent.size(), sent);
+  copy_from_device(received, one, 1000 - sent.size());
+  EXPECT_EQ(received, sent);
+}
+
 TEST_F(MappedRangeTest, C24_GrantsReachPagesMappedLater) {
   MappedRangeOptions options = small();
   options.grants = {{device0, AccessRights::read_write}, {device1, AccessRights::read_write}};
