@@ -1,0 +1,22 @@
+# Every link of the documentation to a file of the project leads to one.
+cmake_minimum_required(VERSION 3.25)
+file(GLOB_RECURSE pages "${ROOT}/docs/*.md")
+list(APPEND pages "${ROOT}/README.md" "${ROOT}/CONTRIBUTING.md")
+set(found 0)
+foreach(page IN LISTS pages)
+  get_filename_component(folder "${page}" DIRECTORY)
+  file(READ "${page}" text)
+  string(REPLACE "[](" "" text "${text}")  # a lambda
+  string(REPLACE "](" "@" text "${text}")   # in a list of CMake's, brackets would hold items together
+  string(REGEX MATCHALL "@[^]@)#: \n;[]+[#)]" links "${text}")
+  foreach(link IN LISTS links)
+    string(REGEX REPLACE "^@|[#)]$" "" target "${link}")
+    if(NOT EXISTS "${folder}/${target}")
+      message(SEND_ERROR "${page} leads to ${target}, which is not there")
+    endif()
+    math(EXPR found "${found} + 1")
+  endforeach()
+endforeach()
+if(found EQUAL 0)
+  message(FATAL_ERROR "found no links")
+endif()
