@@ -107,7 +107,7 @@ void MappedRange::Impl::abandon() noexcept {
   static_cast<void>(new (std::nothrow) std::shared_ptr<range::RangeAddresses>(addresses_));
 }
 
-Result<MappedRange> MappedRange::try_create(const Driver& driver, const MappedRangeOptions& options) {
+Result<MappedRange> MappedRange::try_create(const Driver& driver, const MappedRangeOptions& options) try {
   auto complete = completed(driver, options);
   if (!complete) return complete.failure();
   const std::size_t granularity = PhysicalMemory::granularity(driver, options.memory);
@@ -116,6 +116,8 @@ Result<MappedRange> MappedRange::try_create(const Driver& driver, const MappedRa
   auto addresses = range::RangeAddresses::reserve(driver, wanted, least, granularity, options.alignment);
   if (!addresses) return addresses.failure();
   return MappedRange(std::make_unique<Impl>(std::move(addresses).value(), std::move(complete).value(), granularity));
+} catch (const Error& error) {  // of the questions for granularity and memory
+  return error.failure();
 }
 
 MappedRange MappedRange::create(const Driver& driver, const MappedRangeOptions& options) {

@@ -17,7 +17,15 @@ struct ChunkRequest {
 };
 
 // The driver's costs are per mapping, hardly per byte, and what was created as one is released as one: few large chunks
-// are fast, small chunks can be given back in small pieces. A policy chooses between the two. An immutable value.
+// are fast, small chunks can be given back in small pieces. A policy chooses between the two:
+//
+// - geometric, for ranges that grow bit by bit: few chunks, of which at most as much is unused as was mapped before, or
+//   most_bytes, if that is less;
+// - bounded, where less may be unused;
+// - fixed, where memory is given back in pieces;
+// - exact, where sizes are known beforehand and appends are few.
+//
+// An immutable value.
 class ChunkPolicy {
  public:
   // One chunk of what is needed: no slack but the granularity's.
@@ -35,8 +43,9 @@ class ChunkPolicy {
   // most `most_bytes` large unless more is needed. Throws InvalidUse for 0.
   [[nodiscard]] static ChunkPolicy geometric(std::size_t most_bytes = std::size_t{256} << 20);
 
-  // The sizes of the chunks to add, in order: each a multiple of the granularity, together no less than what is needed
-  // and no more than allowed. What is needed is positive and is allowed, both rounded to the granularity.
+  // For the library's own parts, and for tests. The sizes of the chunks to add, in order: each a multiple of the
+  // granularity, together no less than what is needed and no more than allowed. What is needed is positive and is
+  // allowed, both rounded to the granularity.
   [[nodiscard]] std::vector<std::size_t> plan(const ChunkRequest& request) const;
 
   [[nodiscard]] std::string to_string() const;  // "geometric, at most 256 MiB"

@@ -21,8 +21,9 @@ namespace cuvmm {
 
 // What a range is to be. Checked as a whole when the range is made.
 struct MappedRangeOptions {
-  // Addresses to reserve, in bytes, which cost nothing but addresses. 0: as many as the device has memory (for memory
-  // of the host: 64 GiB), and half of that, and so on, where there is no such room.
+  // How far the range can grow: addresses to reserve, in bytes, rounded up to the granularity. They cost no memory, so
+  // be generous. 0: as many as the device has memory (for memory of the host: 64 GiB), and half of that, and so on,
+  // where there is no such room.
   std::size_t capacity = 0;
 
   MemoryProperties memory{};  // of the chunks that the range creates
@@ -31,17 +32,20 @@ struct MappedRangeOptions {
   // properties() tells; or it throws NotSupported.
   bool require_features = false;
 
-  // Who may access all chunks, present and future. Empty: the device that the memory lies on, or the host for memory
-  // of the host, reading and writing.
+  // Who may access all chunks, present and future. Empty: where the memory lies may read and write, that is the device,
+  // or the host for memory of the host. Other devices, and devices that use memory of the host, have to be named.
   std::vector<AccessGrant> grants{};
 
-  ChunkPolicy chunks = ChunkPolicy::geometric();
+  ChunkPolicy chunks = ChunkPolicy::geometric();  // how large the chunks are that append(bytes) creates
 
   std::size_t alignment = 0;  // of the first address: 0, or a power of two
 
-  std::shared_ptr<PhysicalSource> source{};       // none: one of the range's own, without limits
-  std::shared_ptr<RetireQueue> retire_queue{};    // none: unmapping waits for the device
-  std::chrono::milliseconds device_wait{60'000};  // how long a wait for the device may last
+  // Where memory is acquired. None: a source of the range's own, without limits.
+  std::shared_ptr<PhysicalSource> source{};
+  // With a queue, unmapping returns at once and the queue unmaps when the device is done; without, unmapping waits.
+  std::shared_ptr<RetireQueue> retire_queue{};
+  // How long any wait for the device may last before it is given up with TimedOut, the destructor's included.
+  std::chrono::milliseconds device_wait{60'000};
 };
 
 // One chunk of a range.
@@ -49,10 +53,11 @@ struct ChunkInfo {
   std::size_t offset = 0;  // bytes from the beginning of the range
   std::size_t bytes = 0;
   Location location{};
-  bool quarantined = false;  // not part of the content: its undo failed, so it is kept out of use until the end
+  bool quarantined = false;  // not part of the content: could not be unmapped, so it is kept out of use
 };
 
-// Learns of changes of a range: caches of registrations (NCCL, RDMA) become stale with the pages behind them.
+// Learns of changes of a range: caches of registrations (NCCL, RDMA) become stale with the pages behind them. Called by
+// the thread that changes the range; may ask the range, not change it. Destroying the range tells nobody; close() does.
 struct RangeObserver {
   // Before the bytes are unmapped or replaced; an exception stops the change, and nothing has changed.
   std::function<void(std::size_t offset, std::size_t bytes)> before_unmap{};
@@ -62,7 +67,7 @@ struct RangeObserver {
 
 class MappedRange;
 
-// Holds the pages of a range where they are, or an observer registered, for as long as it lives; may outlive the range.
+// As long as it or a copy lives, no page of the range is taken away from under its address. May outlive the range.
 class RangePin {
  public:
   RangePin() noexcept = default;
@@ -72,6 +77,8 @@ class RangePin {
   explicit RangePin(std::shared_ptr<const std::string> reason) noexcept : reason_(std::move(reason)) {}
   std::shared_ptr<const std::string> reason_;
 };
+
+// As long as it or a copy lives, the observer is told of changes. May outlive the range.
 class RangeObservation {
  public:
   RangeObservation() noexcept = default;
@@ -85,14 +92,28 @@ class RangeObservation {
 // A stable address with memory behind it that can grow, shrink and be exchanged (guide 4.16.2 to 4.16.5). The workhorse
 // of the library:
 //
+//   auto range = MappedRange::create(driver, {.capacity = 64_GiB});
+//   const std::size_t offset = range.append(bytes);  // now the device may use range.address() + offset,
+//   copy_to_device(range, offset, data);             // and data can be copied there (copy.hpp)
+//   range.used_on(stream);                           // work of this stream uses the range
+//   range.truncate(offset);                          // gives memory back when that work is done
+//
+// The first size() bytes are the content, counted as they were asked for. The memory behind them comes in chunks of
+// whole granules, so that the last chunk may reach further: what it has left serves the next append(). Content with no
+// chunk behind it is a hole, which nobody may touch.
+//
 // - It grows in chunks, each one allocation, whose sizes a ChunkPolicy chooses. Any memory can be mapped: the range's
 //   own, that of other devices, and memory that other ranges have mapped too (aliases).
-// - Its grants belong to the range: every chunk that is mapped later gets them.
+// - Its grants belong to the range: every chunk that is mapped later gets them. Memory that a granted location cannot
+//   reach is refused.
 // - Each change happens as a whole or not at all: after an exception, or a Failure from a try_ function, size, content
-//   and grants are as before. A chunk whose undo fails is quarantined: reported to the clean-up failure handler, kept
-//   out of use, listed by quarantined().
+//   and grants are as before. If undoing a change fails, the chunk is quarantined: reported to the clean-up failure
+//   handler, kept out of use, listed by quarantined().
 // - Nothing is unmapped under running work, if the range is told what uses it: used_on(). Unmapping goes through the
 //   retire queue, or waits for the device. The destructor does the same and never throws.
+//
+// The try_ functions return as a Failure what their namesakes throw; what an observer throws, and std::bad_alloc, they
+// throw as well.
 //
 // Thread-safety: uses() and what it offers may be called by any thread at any time; all else by one thread at a time.
 // No lock is held while the driver, an observer or a hook is called. A moved-from range may only be assigned to or
@@ -110,23 +131,31 @@ class MappedRange {
   MappedRange& operator=(const MappedRange&) = delete;
   ~MappedRange();
 
-  // --- Growing. Bytes count from the beginning of the range.
+  // --- Growing. Offsets count bytes from address(). The device is waited for in two cases alone: where the addresses
+  // are still to be unmapped by the retire queue, up to device_wait, and before a lack of memory is reported, as the
+  // source's options say.
 
-  // Makes the content `bytes` longer and returns the offset at which the new part begins. It first uses what the last
-  // chunk has left, then maps new chunks. Throws OutOfDeviceMemory, OutOfAddressSpace, NotSupported and others.
+  // Makes the content `bytes` longer and returns the offset at which the new part begins: the size() before. It first
+  // uses what the last chunk has left, wherever that lies, then creates chunks as the policy says. Throws
+  // OutOfDeviceMemory or OutOfHostMemory, OutOfAddressSpace where the addresses behind the range are taken,
+  // NotSupported, and others as the driver fails.
   std::size_t append(std::size_t bytes);
   Result<std::size_t> try_append(std::size_t bytes);
 
-  // The same with memory of another place, which begins a chunk of its own.
+  // The same with memory of that location. If the last chunk lies elsewhere, the new part begins behind that chunk, and
+  // what it had left becomes part of the content.
   std::size_t append(std::size_t bytes, const Location& location);
   Result<std::size_t> try_append(std::size_t bytes, const Location& location);
 
-  // Maps existing memory behind the last chunk: of a source, imported, or a chunk of another range or of this one (an
-  // alias).
+  // Maps existing memory, all of it, behind the last chunk and makes it part of the content: memory of a source,
+  // imported, or a chunk of another range or of this one (an alias). Returns the offset at which it begins; what the
+  // last chunk had left becomes part of the content.
   std::size_t append(const SharedPhysicalMemory& memory);
   Result<std::size_t> try_append(const SharedPhysicalMemory& memory);
 
-  // Maps memory at an offset, a multiple of the granularity where nothing is mapped; created, or existing.
+  // Maps memory at an offset, a multiple of the granularity, where nothing is mapped: one new chunk of exactly `bytes`
+  // bytes, whatever the policy, or existing memory. The content then reaches to its end at least; what lies between is
+  // a hole. Throws InvalidUse where something is mapped, and as append().
   void map(std::size_t offset, std::size_t bytes);
   void map(std::size_t offset, const SharedPhysicalMemory& memory);
   Result<void> try_map(std::size_t offset, std::size_t bytes);
@@ -134,27 +163,33 @@ class MappedRange {
 
   // --- Exchanging and giving back. These wait for, or retire behind, the work that uses() knows of.
 
-  // Puts other memory of the same size behind the addresses of the chunk at `offset`, once the device has done what
-  // uses the range; returns the memory that lay there.
+  // Puts other memory of the same size behind the addresses of the chunk that begins at `offset`, and returns the
+  // memory that lay there. No bytes are copied. Always waits for the device, also with a retire queue. Throws
+  // InvalidUse if no chunk begins there, the sizes differ or the range is pinned, TimedOut where the device is not done
+  // in time. Should neither memory be mapped in the end, which takes two failures of the driver, a hole is left and the
+  // failure says so.
   SharedPhysicalMemory replace(std::size_t offset, const SharedPhysicalMemory& memory);
   Result<SharedPhysicalMemory> try_replace(std::size_t offset, const SharedPhysicalMemory& memory);
 
-  // Unmaps whole chunks; holes in between are no fault. The memory goes back to its source when its last share is gone.
-  // Throws InvalidUse where the range would cut a chunk or is pinned, TimedOut where the device is not done in time.
+  // Unmaps whole chunks; holes in between are no fault. size() stays: a hole is left, which map() can fill. The memory
+  // goes back to its source when its last share is gone. Throws InvalidUse where the bytes begin or end inside a chunk,
+  // or the range is pinned; TimedOut where the device is not done, or the queue has no room, in time.
   void unmap(std::size_t offset, std::size_t bytes);
   Result<void> try_unmap(std::size_t offset, std::size_t bytes);
 
-  // Makes the content `bytes` long at most and unmaps the chunks that lie wholly behind that.
+  // Makes the content `bytes` long at most and unmaps the chunks that lie wholly behind that. Throws as unmap().
   void truncate(std::size_t bytes);
   Result<void> try_truncate(std::size_t bytes);
 
-  // Gives everything back now, waiting for the device, and afterwards is as moved from. What fails is thrown, and then
-  // still owned. Retired chunks are waited for as well.
+  // Gives everything back now, addresses included, and afterwards is as moved from. Waits for the device and for chunks
+  // of the range in the retire queue. For those who want to see failures, which the destructor can only report: what
+  // fails is thrown, and the range keeps what could not be given back.
   void close();
 
   // --- Rights (cuMemSetAccess).
 
-  // Sets rights of some locations to all chunks and to those to come; others keep theirs.
+  // Sets rights of some locations to all chunks and to those to come; others keep theirs. Does not wait for the device,
+  // so take rights away with revoke(). Throws InvalidUse or NotSupported for a location that cannot have them.
   void grant(std::span<const AccessGrant> grants);
   void grant(const Location& location, AccessRights rights = AccessRights::read_write);
   Result<void> try_grant(std::span<const AccessGrant> grants);
@@ -162,35 +197,46 @@ class MappedRange {
   void revoke(const Location& location);
   Result<void> try_revoke(const Location& location);
 
-  // Grants to those devices that can reach all memory of the range, and returns the others.
+  // Grants to those devices that can reach all memory that the range has now, and returns the others.
   [[nodiscard]] std::vector<DeviceOrdinal> grant_where_reachable(std::span<const DeviceOrdinal> devices,
                                                                  AccessRights rights = AccessRights::read_write);
 
-  // --- Uses: see StreamUses.
+  // --- Uses: see StreamUses for events and captures.
 
   [[nodiscard]] StreamUses& uses() noexcept;
+  // Work of this stream may use the range, from now on and until no_longer_used_on(), which is due before the stream is
+  // destroyed. May be told before the work is given to the stream or after, but before the range is changed. Of a
+  // stream that is being captured tell uses().used_on() instead: it answers the number that graph_gone() has to be
+  // told.
   void used_on(CUstream_st* stream) { static_cast<void>(uses().used_on(stream)); }
   void no_longer_used_on(CUstream_st* stream) { uses().no_longer_used_on(stream); }
 
   // --- Others that hold on to the range.
 
-  // While a pin lives, unmapping, replacing and closing are refused (InvalidUse, with the reasons of the pins).
+  // While a pin lives, unmapping, replacing, truncating and closing are refused (InvalidUse, with the reasons of the
+  // pins); growing and changing rights are not. The destructor heeds no pin.
   [[nodiscard]] RangePin pin(std::string reason);
+  // Tells the observer of changes from now on.
   [[nodiscard]] RangeObservation observe(RangeObserver observer);
 
   // --- What it is.
 
-  [[nodiscard]] DeviceAddress address() const noexcept;
+  [[nodiscard]] DeviceAddress address() const noexcept;     // stays as it is, whatever changes
   [[nodiscard]] std::size_t size() const noexcept;          // bytes of content, holes included
   [[nodiscard]] std::size_t mapped_bytes() const noexcept;  // bytes of all chunks
-  [[nodiscard]] std::size_t capacity() const noexcept;      // bytes of addresses; more where more could be chained
-  [[nodiscard]] std::size_t granularity() const noexcept;   // bytes
-  [[nodiscard]] std::uint64_t generation() const noexcept;  // grows whenever pages behind an address change
-  [[nodiscard]] const MemoryProperties& properties() const noexcept;  // of its own chunks: what was got, not asked
+  // Bytes of addresses that are reserved. Growing beyond that reserves more, if the addresses behind happen to be free.
+  [[nodiscard]] std::size_t capacity() const noexcept;
+  [[nodiscard]] std::size_t granularity() const noexcept;  // bytes
+  // Grows whenever something is unmapped or replaced, not when the range grows: who has cached something of its pages
+  // compares it.
+  [[nodiscard]] std::uint64_t generation() const noexcept;
+  // Of the chunks that it creates: as they were asked for until there is one, then as they were got.
+  [[nodiscard]] const MemoryProperties& properties() const noexcept;
   [[nodiscard]] const std::vector<AccessGrant>& grants() const noexcept;
   [[nodiscard]] std::vector<ChunkInfo> chunks() const;  // by offset
   [[nodiscard]] std::vector<ChunkInfo> quarantined() const;
-  // The memory of the chunk that the offset lies in; empty where nothing is mapped.
+  // The whole memory of the chunk that the offset lies in; empty where nothing is mapped. To append it elsewhere makes
+  // an alias; holding it keeps it from going back to its source.
   [[nodiscard]] SharedPhysicalMemory memory_at(std::size_t offset) const;
   [[nodiscard]] const Driver& driver() const noexcept;
   [[nodiscard]] const std::shared_ptr<PhysicalSource>& source() const noexcept;

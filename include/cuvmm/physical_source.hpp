@@ -25,11 +25,11 @@ struct LocationBudget {
 struct PhysicalSourceOptions {
   // A location that is not named has no limit but the machine's.
   std::vector<LocationBudget> budgets;
-  // How many bytes that were given back are kept for re-use, over all locations. Creating memory right after much was
-  // released is slow, because the driver clears what it gets back; re-using avoids that. What is re-used keeps its old
-  // content.
+  // How many bytes that were given back are kept for re-use, over all locations, by requests of the same size and the
+  // same properties. Creating memory right after much was released is slow, because the driver clears what it gets
+  // back; re-using avoids that. What is re-used keeps its old content.
   std::size_t recycle_limit = 0;
-  // How long a request that finds no memory waits for the queues of drain_under_pressure().
+  // How long a request that finds no memory waits for the queues named by drain_under_pressure(), all together.
   std::chrono::milliseconds pressure_wait{10'000};
 };
 
@@ -47,7 +47,7 @@ struct PhysicalSourceCounters {
 // What others are asked for before a lack of memory is reported.
 struct ReclaimRequest {
   Location location{};
-  std::size_t bytes = 0;  // as many would do
+  std::size_t bytes = 0;  // how many would be enough
 };
 
 // Gives memory back to a source if it can, and returns how many bytes it gave (an estimate will do; 0: none).
@@ -71,10 +71,10 @@ class ReclaimRegistration {
   std::shared_ptr<ReclaimHook> hook_;  // the source holds it weakly
 };
 
-// All physical memory of ranges, shapes and pools comes through a source. It keeps to budgets, re-uses what was given
-// back, counts, and asks others to give memory back before it reports that there is none. A budget counts what exists:
-// memory is charged before it is created and freed of its charge when the driver has released it, so also while a
-// mapping outlasts its owners.
+// All physical memory of ranges comes through a source; ranges that are to share budgets and re-use share one. It keeps
+// to budgets, re-uses what was given back, counts, and asks others to give memory back before it reports that there is
+// none. A budget counts what exists, in use or kept for re-use: memory is charged before it is created, and its charge
+// ends only when the driver has released it, so not while a mapping outlasts its owners.
 //
 // Thread-safe. No lock is held while the driver or a hook is called. Memory may outlive the source that it came from,
 // and is then released with its last share.
@@ -90,8 +90,9 @@ class PhysicalSource {
   PhysicalSource& operator=(PhysicalSource&&) = delete;
   ~PhysicalSource();
 
-  // Memory of exactly `bytes` bytes, re-used or created (cuMemCreate). Where there is none left, first what waits for
-  // re-use at that location is released, then queues are drained, then the hooks are called, and it is tried again
+  // Memory of exactly `bytes` bytes, a multiple of the granularity, re-used or created (cuMemCreate). Give it to a
+  // range (append, map, replace), or drop the last share to give it back. Where there is none left, first what waits
+  // for re-use at that location is released, then queues are drained, then the hooks are called, and it is tried again
   // after each that gave something. Throws as PhysicalMemory::create does; OutOfDeviceMemory and OutOfHostMemory also
   // where the budget does not allow it, with asked, live and recyclable bytes filled in.
   [[nodiscard]] SharedPhysicalMemory acquire(const MemoryProperties& properties, std::size_t bytes);

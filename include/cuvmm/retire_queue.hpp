@@ -21,17 +21,21 @@ namespace cuvmm {
 class EventPool;
 
 struct RetireQueueOptions {
-  std::size_t max_pending = 1024;                                  // at least 1
+  std::size_t max_pending = 1024;                                  // how many owners it keeps at most, at least 1
   std::chrono::nanoseconds full_wait = std::chrono::seconds(10);   // how long retiring waits for room, at least 0
   std::chrono::nanoseconds drain_wait = std::chrono::seconds(10);  // how long the destructor waits, at least 0
 };
 
 // Keeps owners (a Mapping, say) until the device has done the work that may use what they own, then destroys them.
-// Unmapping does not wait for the device (cuMemUnmap), so this does.
+// Unmapping does not wait for the device (cuMemUnmap), so this does. A MappedRange that has a queue retires by itself:
+// its program only polls.
 //
-// Nothing is released by itself: retire(), poll(), drain_*() and reclaim() release what is done, in the order in which
-// it was retired, but nothing waits for work that is not its own. Failures of contexts go to the clean-up failure
-// handler; see PendingWork.
+//   queue->retire(std::move(mapping), uses.so_far(), bytes);  // uses: the StreamUses that knows who uses the mapping
+//   queue->poll();                                            // now and then
+//
+// There is no thread behind it: retire(), poll(), drain_*() and reclaim() release what is done by then. What is done is
+// released in the order in which it was retired, and does not wait for what was retired earlier and is not done.
+// Failures of contexts go to the clean-up failure handler; see PendingWork.
 //
 // Thread-safe. No lock is held while the driver is called or an owner destroyed, so that owners may call the queue
 // again; they should not own it.
@@ -49,10 +53,10 @@ class RetireQueue {
   // reported to the clean-up failure handler.
   ~RetireQueue();
 
-  // Destroys `owner` as soon as `work` is done: now, if it is, and by one of the calls below otherwise. `bytes` is what
-  // that gives back. Where the queue is full, it releases what is done, waits for room as long as the options say, and
-  // then throws TimedOut. Throws InvalidUse for work of another driver, NotPermitted for a full queue within a host
-  // function. Whatever is thrown, owner and work are still the caller's.
+  // Destroys `owner` as soon as `work` is done: now, if it is, and by one of the calls below otherwise. `bytes` is how
+  // much memory that gives back, for pending_bytes() and reclaim(). Where the queue is full, it releases what is done,
+  // waits for room as long as the options say, and then throws TimedOut. Throws InvalidUse for work of another driver,
+  // NotPermitted for a full queue within a host function. Whatever is thrown, owner and work are still the caller's.
   template <class Owner>
   requires(!std::is_reference_v<Owner> && !std::is_const_v<Owner>) void retire(Owner&& owner, PendingWork&& work,
                                                                                std::size_t bytes = 0) {
@@ -73,8 +77,8 @@ class RetireQueue {
   // Releases what is done and answers how many that were. Never waits for the device.
   std::size_t poll();
 
-  // Releases all, waiting for it. Failures: TimedOut, which tells what is left; InvalidUse as soon as all that is left
-  // is held for captures; NotPermitted within a host function. A drain that leaves nothing gives idle events and
+  // Releases all, waiting for its work. Failures: TimedOut, which tells what is left; InvalidUse as soon as all that is
+  // left is held for captures; NotPermitted within a host function. A drain that leaves nothing gives idle events and
   // primary contexts back, too.
   [[nodiscard]] Result<void> drain_until(std::chrono::steady_clock::time_point deadline);
   [[nodiscard]] Result<void> drain_for(std::chrono::nanoseconds duration);

@@ -72,7 +72,13 @@ class PendingWork {
 };
 
 // The streams, events and captures whose work may use some memory. Tell it of each before the work is given to the
-// stream or after, but before so_far() is asked.
+// stream or after, but before so_far() is asked, which stands between the uses and the release:
+//
+//   uses.used_on(stream);                       // once for a stream
+//   PendingWork work = uses.so_far();           // when the memory is not used any more
+//   work.wait_for(std::chrono::seconds(10)).value();  // or RetireQueue::retire(owner, work); then it may be unmapped
+//
+// A MappedRange has one of its own, MappedRange::uses(), and asks it by itself.
 //
 // Thread-safe. No lock is held while the device is waited for.
 //
@@ -83,8 +89,7 @@ class PendingWork {
 //   the queue that has it). Primary contexts are kept as long as they are needed; resetting one
 //   (cuDevicePrimaryCtxReset) is the same as destroying it.
 // - Begin no capture in a stream, nor in a blocking stream where the legacy default stream is used, while another
-// thread
-//   calls so_far().
+//   thread calls so_far().
 class StreamUses {
  public:
   explicit StreamUses(const Driver& driver);
@@ -115,11 +120,11 @@ class StreamUses {
   // longer use the memory. Also for PendingWork that came from here.
   void graph_gone(CaptureId capture) noexcept;
 
-  // What has to be done before memory may be unmapped that is not used any more: one event for each remembered stream,
-  // recorded now, and the captures that are held. In a stream that is being captured nothing is recorded; its capture
-  // is held, and the record is made when the capture has ended. So it is, too, where the driver cannot record now,
-  // within a host function above all: such a stream has to live until the work is done or no_longer_used_on() is told
-  // of it. Throws std::bad_alloc alone.
+  // What has to be done before memory may be unmapped that is given no more work: a snapshot, of one event for each
+  // remembered stream, recorded now, and the captures that are held. In a stream that is being captured nothing is
+  // recorded; its capture is held, and the record is made when the capture has ended. So it is, too, where the driver
+  // cannot record now, within a host function above all: such a stream has to live until the work is done or
+  // no_longer_used_on() is told of it. Throws std::bad_alloc alone.
   [[nodiscard]] PendingWork so_far();
 
   [[nodiscard]] const Driver& driver() const noexcept { return driver_; }

@@ -390,6 +390,17 @@ TEST_F(MappedRangeTest, C51_ClashingOptionsAreRefusedAtOnce) {
   EXPECT_TRUE(refused(options));
 }
 
+TEST(MappedRangeWithoutTheFeature, IsAFailureThatCanBeReturned) {
+  emulator::Configuration configuration = test::strict_machine();
+  configuration.profile = *emulator::find_profile("no-vmm");
+  test::RangeMachine without(configuration);
+  const auto range = MappedRange::try_create(without.driver(), small());
+  ASSERT_FALSE(range);
+  EXPECT_EQ(range.failure().kind, ErrorKind::not_supported);
+  test::RangeMachine with;
+  EXPECT_TRUE(MappedRange::try_create(with.driver(), small()));
+}
+
 TEST_F(MappedRangeTest, HostMemoryCanBeTouchedByTheCpuAfterTheGrant) {
   MappedRangeOptions options = small();
   options.memory.location = Location::host_numa(0);
