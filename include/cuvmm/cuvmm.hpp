@@ -3,6 +3,7 @@
 
 #include "cuvmm/access_grant.hpp"
 #include "cuvmm/address_reservation.hpp"
+#include "cuvmm/capabilities.hpp"
 #include "cuvmm/context.hpp"
 #include "cuvmm/copy.hpp"
 #include "cuvmm/device.hpp"
@@ -12,4 +13,5 @@
 #include "cuvmm/memory_properties.hpp"
 #include "cuvmm/physical_memory.hpp"
 #include "cuvmm/result.hpp"
+#include "cuvmm/unique_descriptor.hpp"
 #include "cuvmm/units.hpp"
