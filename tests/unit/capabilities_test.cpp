@@ -8,6 +8,7 @@
 #include <set>
 
 #include "../tools/temporary_directory.hpp"
+#include "call_watch.hpp"
 #include "driver/counting_driver.hpp"
 #include "driver/fault_injecting_driver.hpp"
 #include "emulated_machine.hpp"

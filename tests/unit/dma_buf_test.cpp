@@ -7,6 +7,7 @@
 #include "cuvmm/context.hpp"
 #include "cuvmm/device.hpp"
 #include "cuvmm/mapping.hpp"
+#include "driver/decorator.hpp"
 #include "driver/fault_injecting_driver.hpp"
 #include "emulated_machine.hpp"
 

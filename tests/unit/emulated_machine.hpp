@@ -1,13 +1,13 @@
-// An emulated machine whose insides a test may look into, with decorators around it.
+// An emulated machine whose insides a test may look into.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <vector>
+#include <string>
+#include <string_view>
 
 #include "cuvmm/driver.hpp"
-#include "driver/decorator.hpp"
 #include "emulator/api/emulated_driver.hpp"
 #include "emulator/configuration.hpp"
 
@@ -45,23 +45,6 @@ class EmulatedMachine {
 
  private:
   std::shared_ptr<emulator::api::EmulatedDriver> interface_;
-};
-
-// Notes every call, and those that did not answer success.
-class CallWatch final : public driver::Decorator<CallWatch> {
- public:
-  using Decorator::Decorator;
-
-  template <driver::EntryPoint entry, class... Arguments>
-  abi::CUresult around(Arguments... arguments) {
-    const abi::CUresult result = forward<entry>(arguments...);
-    calls.push_back(entry);
-    if (result != abi::CUDA_SUCCESS) failing.emplace_back(driver::name(entry));
-    return result;
-  }
-
-  std::vector<driver::EntryPoint> calls;
-  std::vector<std::string> failing;
 };
 
 }  // namespace cuvmm::test

@@ -9,7 +9,6 @@
 #include "driver/counting_driver.hpp"
 #include "driver/fault_injecting_driver.hpp"
 #include "emulated_machine.hpp"
-#include "recording_handler.hpp"
 #include "scripted_driver.hpp"
 
 namespace cuvmm {

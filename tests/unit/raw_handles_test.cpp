@@ -18,15 +18,18 @@ namespace {
 using namespace abi;
 using driver::EntryPoint;
 
+constexpr std::size_t one_granule = 2_MiB;
+constexpr std::size_t whole_range = 8_MiB;
+
 class RawHandlesTest : public testing::Test {
  protected:
-  unsigned long long raw_memory(const MemoryProperties& properties = {}, std::size_t bytes = 2_MiB) {
+  unsigned long long raw_memory(const MemoryProperties& properties = {}, std::size_t bytes = one_granule) {
     const CUmemAllocationProp converted = driver::to_abi(properties);
     CUmemGenericAllocationHandle handle = 0;
     EXPECT_EQ(raw().cuMemCreate(&handle, bytes, &converted, 0), CUDA_SUCCESS);
     return handle;
   }
-  CUdeviceptr raw_range(std::size_t bytes = 8_MiB) {
+  CUdeviceptr raw_range(std::size_t bytes = whole_range) {
     CUdeviceptr address = 0;
     EXPECT_EQ(raw().cuMemAddressReserve(&address, bytes, 0, 0, 0), CUDA_SUCCESS);
     return address;
