@@ -10,6 +10,7 @@
 #include "driver/decorator.hpp"
 #include "driver/fault_injecting_driver.hpp"
 #include "emulated_machine.hpp"
+#include "scripted_driver.hpp"
 
 namespace cuvmm {
 namespace {
@@ -121,6 +122,23 @@ TEST_F(DmaBufTest, AHoleIsRefusedWithItsAddress) {
   std::snprintf(hole, sizeof hole, "0x%llx", base_.value + 6_MiB);
   EXPECT_NE(result.failure().rule.find(hole), std::string::npos) << result.failure().rule;
   EXPECT_TRUE(try_dma_bufs(driver_, base_, 6_MiB));
+}
+
+TEST_F(DmaBufTest, ADriverThatTellsNoSizeIsNotAskedForEver) {
+  const auto fake = test::scripted_driver();
+  std::size_t size = 0;
+  fake->on_cuPointerGetAttributes = [&](unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr) {
+    for (unsigned index = 0; index < count; ++index) {
+      auto& word = *static_cast<unsigned long long*>(data[index]);
+      if (attributes[index] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) word = CU_MEMORYTYPE_DEVICE;
+      if (attributes[index] == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR) word = 4096;
+      if (attributes[index] == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) word = size;
+    }
+    return CUDA_SUCCESS;
+  };
+  EXPECT_FALSE(try_dma_bufs(Driver::wrap(fake), DeviceAddress{4096}, 1));
+  size = 4096;
+  EXPECT_TRUE(try_dma_bufs(Driver::wrap(fake), DeviceAddress{4096}, 1));
 }
 
 TEST_F(DmaBufTest, C42_NothingIsLeftOpenWhicheverCallFails) {
