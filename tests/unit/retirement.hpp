@@ -141,13 +141,6 @@ class RetirementMachine {
     call<EntryPoint::cuLaunchKernel>(api(), kernel, 1U, 1U, 1U, 1U, 1U, 1U, 0U, stream, arguments.data(), nullptr);
   }
 
-  [[nodiscard]] bool primary_is_active() {
-    unsigned flags = 0;
-    int active = 0;
-    call<EntryPoint::cuDevicePrimaryCtxGetState>(api(), device_.handle(), &flags, &active);
-    return active != 0;
-  }
-
  private:
   static Driver initialised(const std::shared_ptr<driver::Interface>& interface) {
     call<EntryPoint::cuInit>(*interface, 0U);
