@@ -177,7 +177,6 @@ RetireQueue::Pass RetireQueue::release_done() {
   while (!done.empty()) {
     Entry& oldest = done.front();
     const std::size_t bytes = oldest.bytes;
-    oldest.work.state_->report();
     oldest.retired->release();
     done.pop_front();
     const std::lock_guard held(mutex_);

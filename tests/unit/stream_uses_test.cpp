@@ -237,9 +237,10 @@ TEST_F(StreamUsesTest, MergedWorkIsDoneWhenBothAre) {
   StreamUses foreign(another);
   foreign.used_on(nullptr);
   PendingWork foreign_work = foreign.so_far();
-  EXPECT_THROW(work.merge(std::move(foreign_work)), InvalidUse);
+  const auto merge = [&](PendingWork& into) { into.merge(std::move(foreign_work)); };
+  EXPECT_THROW(merge(work), InvalidUse);
   PendingWork empty;
-  EXPECT_NO_THROW(empty.merge(std::move(foreign_work)));
+  EXPECT_NO_THROW(merge(empty)) << "nothing was taken when it was refused";
   EXPECT_TRUE(empty.wait_for(60s));
 }
 
