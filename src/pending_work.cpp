@@ -56,7 +56,7 @@ void PendingWork::State::fail(const std::shared_ptr<ContextEvents>& context, Fai
 }
 
 RememberedStream::Recorded PendingWork::State::record(Awaited& awaited) {
-  const RememberedStream::Recorded recorded = awaited.stream->try_record();
+  RememberedStream::Recorded recorded = awaited.stream->try_record();
   last_entry_ = recorded.entry;
   last_code_ = recorded.code;
   if (recorded.answer == WorkAnswer::failed)
