@@ -203,6 +203,7 @@ Result<void> PendingWork::wait_until(std::chrono::steady_clock::time_point deadl
 }
 
 Result<void> PendingWork::wait_for(std::chrono::nanoseconds duration) {
+  if (!state_) return {};
   return wait_until(deadline_after(duration));
 }
 
