@@ -237,7 +237,7 @@ Answer Engine::submit_and_wait(const StreamPointer& stream, Operation operation)
 // The legacy default stream's rule: its work waits for all work submitted before to the blocking streams of the
 // context, and theirs waits for its.
 std::shared_ptr<Completion> Engine::enqueue(Lock& lock, const StreamPointer& stream, Operation operation,
-                                            Completions waits_for, bool wait_here) {
+                                            Completions waits_for, bool wait_here, Completions also_completes) {
   const Context& context = *stream->context;
   if (stream->blocking() && unfinished(context.legacy)) {
     waits_for.push_back(context.legacy->last);
@@ -249,14 +249,7 @@ std::shared_ptr<Completion> Engine::enqueue(Lock& lock, const StreamPointer& str
       }
     }
   }
-  PendingOperation pending{std::move(operation), std::move(waits_for)};
-  for (const EventPointer& event : pending.operation.external_records) {
-    event->capture.reset();
-    event->captured_dependencies.clear();
-    event->record = std::make_shared<Completion>();
-    event->external_records.push_back(event->record);
-    pending.also_completes.push_back(event->record);
-  }
+  PendingOperation pending{std::move(operation), std::move(waits_for), std::move(also_completes)};
   return scheduler_.enqueue(lock, stream, std::move(pending), wait_here);
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -173,7 +174,7 @@ class Engine {
   StreamPointer make_stream(Lock&, const ContextPointer& context, StreamRole role, unsigned flags, int priority);
   Answer accept(Lock& lock, const StreamPointer& stream, Operation&& operation);
   std::shared_ptr<Completion> enqueue(Lock& lock, const StreamPointer& stream, Operation operation,
-                                      Completions waits_for, bool wait_here = false);
+                                      Completions waits_for, bool wait_here = false, Completions also_completes = {});
   std::vector<Awaited> unfinished_work(const Lock&, const StreamPointer& stream) const;
   static std::vector<Awaited> unfinished_work(const Lock&, const ContextPointer& context);
   void step_for_query(Lock& lock);
@@ -192,8 +193,11 @@ class Engine {
   void end_captures_of(Lock& lock, const Context& context);
   abi::CUstreamCaptureMode thread_mode(const Lock&) const;
 
-  Operation external_record_operation(const EventPointer& event);
-  Operation external_wait_operation(const EventPointer& event);
+  // External nodes of graphs (engine_graphs.cpp).
+  Answer capture_external(Lock& lock, Stream& stream, OperationKind kind, const EventPointer& event);
+  Operation prepare_launch(const Lock&, const GraphExecPointer& exec, Completions& records);
+  std::function<Outcome()> external_wait(const Lock&, const GraphExec& exec, std::size_t node);
+  std::function<Outcome()> external_record(const Lock&, const EventPointer& event, Completions& records);
 
   std::atomic<std::uint64_t> next_id_{1};
   std::uint64_t next_capture_id_ = 1;

@@ -45,7 +45,8 @@ struct Operation {
   std::string description{};  // for messages and traces: "kernel cuvmm_fill", "copy of 64 bytes to 0x7f0000000000"
   std::vector<TouchedRange> touches{};
   std::function<Outcome()> run{};
-  std::vector<std::shared_ptr<Event>> external_records{};  // filled in by the engine: events that running it records
+  std::shared_ptr<Event>
+      external_event{};  // filled in by the engine: what an external node of a graph records or awaits
 };
 
 // Runs `operation` once: sets the mark of inside_host_function() for a host function, turns exceptions into faults.
