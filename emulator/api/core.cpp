@@ -104,6 +104,8 @@ Answer EmulatedDriver::check_initialised() const {
     return {CUDA_ERROR_NOT_INITIALIZED, Rule::not_after_fork, "the driver was made before this process was forked"};
   if (execution::inside_host_function())
     return {CUDA_ERROR_NOT_PERMITTED, Rule::host_function, "called from a host function"};
+  if (execution::inside_kernel())
+    return {CUDA_ERROR_NOT_PERMITTED, Rule::host_kernel, "called from the function of a host kernel"};
   return {};
 }
 

@@ -12,16 +12,24 @@ namespace {
 // Groups of contexts that fail alone; the owner's own group numbers are small.
 constexpr std::uint64_t lone_group = std::uint64_t{1} << 63;
 
-Answer refuse_waiting_in_host_function() {
-  return {abi::CUDA_ERROR_NOT_PERMITTED,
-          "a host function must not call the driver (cuLaunchHostFunc); wait in the thread that launched it instead"};
-}
-
 bool unfinished(const StreamPointer& stream) {
   return stream->last && !stream->last->done;
 }
 
 }  // namespace
+
+// A wait within an operation may be for that very operation.
+Answer Engine::forbid_waiting_inside() {
+  if (inside_host_function()) {
+    return {abi::CUDA_ERROR_NOT_PERMITTED,
+            "a host function must not call the driver (cuLaunchHostFunc); wait in the thread that launched it instead"};
+  }
+  if (inside_kernel()) {
+    return {abi::CUDA_ERROR_NOT_PERMITTED,
+            "a kernel must not call the driver; wait in the thread that launched it instead"};
+  }
+  return {};
+}
 
 Engine::Engine(const Scheduling& scheduling) : scheduler_(scheduling) {}
 
@@ -94,8 +102,8 @@ ContextPointer Engine::create_context(FaultGroup group) {
 }
 
 Answer Engine::destroy_context(const ContextPointer& context) {
-  if (inside_host_function()) {
-    return refuse_waiting_in_host_function();
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (!context || context->destroyed) {
@@ -217,8 +225,8 @@ Answer Engine::accept(Lock& lock, const StreamPointer& stream, Operation&& opera
 }
 
 Answer Engine::submit_and_wait(const StreamPointer& stream, Operation operation) {
-  if (inside_host_function()) {
-    return refuse_waiting_in_host_function();
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (Answer answer = usable_for_waiting(lock, stream); !answer.ok()) {
@@ -319,8 +327,8 @@ Answer Engine::query_stream(const StreamPointer& stream) {
 }
 
 Answer Engine::synchronize_stream(const StreamPointer& stream) {
-  if (inside_host_function()) {
-    return refuse_waiting_in_host_function();
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (Answer answer = usable_for_waiting(lock, stream); !answer.ok()) {
@@ -339,8 +347,8 @@ Answer Engine::synchronize_stream(const StreamPointer& stream) {
 }
 
 Answer Engine::drain_context(const ContextPointer& context) {
-  if (inside_host_function()) {
-    return refuse_waiting_in_host_function();
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (Answer answer = usable_for_waiting(lock, context); !answer.ok()) {
@@ -350,8 +358,8 @@ Answer Engine::drain_context(const ContextPointer& context) {
 }
 
 Answer Engine::synchronize_context(const ContextPointer& context) {
-  if (inside_host_function()) {
-    return refuse_waiting_in_host_function();
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (Answer answer = usable_for_waiting(lock, context); !answer.ok()) {

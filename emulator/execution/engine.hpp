@@ -51,8 +51,9 @@ struct CaptureInfo {
 // one, then the rules of capture, then its own. Null streams and events answer INVALID_HANDLE.
 //
 // Thread-safety: any function from any thread. No lock is held while an operation runs, so an operation may call the
-// functions that do not wait; those that wait answer NOT_PERMITTED inside a host function. When one of those that wait
-// has answered the failure of a context, no operation of the context runs any more, host functions aside.
+// functions that do not wait; those that wait answer NOT_PERMITTED inside a host function or a kernel. When one of
+// those that wait has answered the failure of a context, no operation of the context runs any more, host functions
+// aside.
 //
 // Whether capture forbids a call follows the CUDA driver 580 on an H200, also where its manual says less.
 class Engine {
@@ -166,6 +167,7 @@ class Engine {
     StreamPointer stream;
   };
 
+  static Answer forbid_waiting_inside();
   Answer usable(const Lock&, const ContextPointer& context) const;
   Answer usable(const Lock& lock, const StreamPointer& stream) const;
   Answer usable(const Lock& lock, const EventPointer& event) const;

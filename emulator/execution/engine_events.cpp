@@ -119,8 +119,8 @@ Answer Engine::query_event(const EventPointer& event) {
 }
 
 Answer Engine::synchronize_event(const EventPointer& event) {
-  if (inside_host_function()) {
-    return {abi::CUDA_ERROR_NOT_PERMITTED, "a host function must not call the driver (cuLaunchHostFunc)"};
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (Answer answer = usable_for_waiting(lock, event); !answer.ok()) {

@@ -49,11 +49,15 @@ struct Operation {
       external_event{};  // filled in by the engine: what an external node of a graph records or awaits
 };
 
-// Runs `operation` once: sets the mark of inside_host_function() for a host function, turns exceptions into faults.
+// Runs `operation` once: sets the mark of inside_host_function() or inside_kernel(), turns exceptions into faults.
 [[nodiscard]] Outcome attempt(OperationKind kind, const std::function<Outcome()>& run);
 
 // Whether the calling thread is running a host function, from which the driver's API must not be called
 // (cuLaunchHostFunc: such calls answer NOT_PERMITTED).
 [[nodiscard]] bool inside_host_function() noexcept;
+
+// Whether the calling thread is running a kernel. One that waited for its own stream would wait for ever, and code on a
+// device has no driver to call, so such calls answer NOT_PERMITTED, too.
+[[nodiscard]] bool inside_kernel() noexcept;
 
 }  // namespace cuvmm::emulator::execution
