@@ -15,6 +15,8 @@ CUresult EmulatedDriver::answer(Work&& work) noexcept {
   try {
     const Answer answer = std::forward<Work>(work)();
     return conclude(answer.code, answer.rule, answer.detail.c_str());
+  } catch (const memory::FileLimitReached& error) {
+    return conclude(CUDA_ERROR_OUT_OF_MEMORY, Rule::operating_system, error.what());
   } catch (const std::bad_alloc&) {
     return conclude(CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity, "the process has no memory left");
   } catch (const std::system_error& error) {

@@ -95,6 +95,8 @@ Answer Machine::host_rights_change(const model::Mapping& mapping, CUmemAccess_fl
       fmt::format("mapping {} bytes at {:#x} for the host: {}", mapping.bytes, mapping.address, std::strerror(errno))};
 } catch (const std::system_error& error) {
   return {CUDA_ERROR_OPERATING_SYSTEM, Rule::operating_system, error.code().message()};
+} catch (const memory::FileLimitReached& error) {
+  return {CUDA_ERROR_OUT_OF_MEMORY, Rule::operating_system, error.what()};
 } catch (const std::exception&) {
   return {CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity, {}};
 }

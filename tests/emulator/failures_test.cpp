@@ -123,22 +123,33 @@ TEST(OperatingSystem, WithoutDescriptorsRefusesExports) {
   }));
 }
 
+// Without a handler for SIGXFSZ, which would end the process.
 TEST(OperatingSystem, ThatLimitsFilesRefusesMoreBytes) {
   EXPECT_TRUE(succeeds_in_child([] {
-    (void)std::signal(SIGXFSZ, SIG_IGN);
+    (void)std::signal(SIGXFSZ, SIG_DFL);
     Emulated driver;
     const CUdeviceptr small = driver.mapped(), large = driver.mapped(2 * gibibyte);
+    const CUdeviceptr host = driver.mapped(chunk, on_host(CU_MEM_LOCATION_TYPE_HOST));
     const auto before = driver.live();
     {
-      const Limit limit(RLIMIT_FSIZE, gibibyte);
-      CHILD_CHECK(driver->cuMemsetD8(large, 1, 1) == CUDA_ERROR_OPERATING_SYSTEM);
-      CHILD_CHECK(explains(driver, "ftruncate"));
-      CHILD_CHECK(explains(driver, "File too large"));
-      CHILD_CHECK(driver->cuMemsetD8(small, 1, 1) == CUDA_SUCCESS);
+      const Limit limit(RLIMIT_FSIZE, gibibyte / 2);  // less than the driver would take at once
+      CHILD_CHECK(driver->cuMemsetD8(large, 1, 1) == CUDA_ERROR_OUT_OF_MEMORY);
+      CHILD_CHECK(explains(driver, "OPERATING-SYSTEM"));
+      CHILD_CHECK(explains(driver, "RLIMIT_FSIZE"));
+      CHILD_CHECK(driver->cuMemsetD8(small, 1, chunk) == CUDA_SUCCESS);
+      CHILD_CHECK(driver->cuCtxSynchronize() == CUDA_SUCCESS);
+    }
+    {
+      const Limit limit(RLIMIT_FSIZE, 0);
+      CHILD_CHECK(driver.grant(host, chunk, grant_host()) == CUDA_ERROR_OUT_OF_MEMORY);
+      CHILD_CHECK(explains(driver, "RLIMIT_FSIZE"));
     }
     CHILD_CHECK(driver.live() == before);
     CHILD_CHECK(driver->cuMemsetD8(large, 1, 1) == CUDA_SUCCESS);
+    CHILD_CHECK(driver.grant(host, chunk, grant_host()) == CUDA_SUCCESS);
+    *reinterpret_cast<volatile int*>(host) = 1;
     CHILD_CHECK(driver->cuCtxSynchronize() == CUDA_SUCCESS);
+    CHILD_CHECK(driver.read(small, 1)[0] == 1);
     driver.unmap_and_free(large, 2 * gibibyte);
     driver.unmap_and_free(small);
     CHILD_CHECK(driver.live().allocations == before.allocations - 2);
