@@ -88,8 +88,9 @@ struct Configuration {
 
   // The default configuration with the settings in the JSON file that CUVMM_EMULATOR_CONFIG names, if it is set, and
   // over them those in CUVMM_EMULATOR: "profile=h200-580,devices=2,set-access-fails". docs/emulator.md lists the
-  // settings. There are at least `least_devices` devices, also where fewer are set. Throws std::invalid_argument, which
-  // names the setting, its value, what is allowed, and where it came from.
+  // settings; the file must be a regular one of at most 1 MiB. There are at least `least_devices` devices, also where
+  // fewer are set. Throws std::invalid_argument, which names the setting, its value, what is allowed, and where it came
+  // from.
   [[nodiscard]] static Configuration from_environment(int least_devices = 1);
 
   // Throws std::invalid_argument, which names the setting, the rule and the way out, for a configuration no driver can
