@@ -140,8 +140,13 @@ namespace cuvmm::emulator {
 std::shared_ptr<driver::Interface> make_emulated_driver(const Configuration& configuration) {
   configuration.validate();
   // A forked child has none of the threads that the driver's end would wait for, and shares its bytes with the parent.
-  return {new api::EmulatedDriver(configuration), [made_at = api::fork_count()](const api::EmulatedDriver* driver) {
-            if (made_at == api::fork_count()) delete driver;
+  // A thread that runs the driver's own work ends it when that is done.
+  return {new api::EmulatedDriver(configuration), [made_at = api::fork_count()](api::EmulatedDriver* driver) {
+            if (made_at != api::fork_count()) return;
+            if (driver->engine().running_here())
+              execution::put_off_end([](void* owner) { delete static_cast<api::EmulatedDriver*>(owner); }, driver);
+            else
+              delete driver;
           }};
 }
 

@@ -77,6 +77,8 @@ class EmulatedDriver final : public driver::Interface {
   // Runs `work() -> Answer` and answers its code.
   template <class Work>
   CUresult answer(Work&& work) noexcept;
+  template <class Work>
+  CUresult answer_of(Work&& work) noexcept;
   CUresult conclude(CUresult code, Rule rule, const char* detail) noexcept;
 
   // The same after checking that the driver is initialised; with the current context, which must be healthy; with the

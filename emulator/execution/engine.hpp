@@ -18,6 +18,7 @@
 #include "emulator/execution/event.hpp"
 #include "emulator/execution/graph.hpp"
 #include "emulator/execution/operation.hpp"
+#include "emulator/execution/put_off_end.hpp"
 #include "emulator/execution/scheduler.hpp"
 #include "emulator/execution/scheduling.hpp"
 #include "emulator/execution/stream.hpp"
@@ -63,6 +64,9 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
   // Drops what is pending and waits for operations that run. No other thread may be in a call.
   ~Engine();
+
+  // Whether the calling thread is running one of its operations, which must not end it (put_off_end.hpp).
+  [[nodiscard]] bool running_here() const noexcept { return execution::running_here(scheduler_); }
 
   // Contexts.
 

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "emulator/execution/put_off_end.hpp"
+
 namespace cuvmm::emulator::execution {
 
 namespace {
@@ -59,7 +61,11 @@ Scheduler::~Scheduler() {
         return;
       }
       for (std::thread& thread : threads) {
-        thread.join();
+        if (thread.get_id() == std::this_thread::get_id()) {
+          thread.detach();  // a worker that ends what it worked for (put_off_end), as its last act
+        } else {
+          thread.join();
+        }
       }
     }
   });
@@ -209,7 +215,10 @@ bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
   ++stream->context->running;
   stream->context->running_on_gpu += on_gpu;
   Outcome outcome;
-  lock.without([&] { outcome = attempt(oldest.operation.kind, oldest.operation.run); });
+  lock.without([&] {
+    const RunningHere here(*this);
+    outcome = attempt(oldest.operation.kind, oldest.operation.run);
+  });
   --stream->context->running;
   stream->context->running_on_gpu -= on_gpu;
   stream->phase = Stream::Phase::waiting;

@@ -27,7 +27,8 @@ class Scheduler {
   explicit Scheduler(const Scheduling& scheduling);
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
-  // Drops what is pending and waits for what is running. No other thread may be in a call.
+  // Drops what is pending and waits for what is running. No other thread may be in a call. An operation must not end
+  // the scheduler that runs it: see put_off_end.hpp.
   ~Scheduler();
 
   // Holds the mutex. Finished operations are destroyed after it is released, since what they hold may call back.
@@ -117,6 +118,7 @@ class Scheduler {
   // Worker threads (scheduler_workers.cpp).
   void call_worker();
   void work();
+  void work_until_unneeded();
   std::shared_ptr<Stream> next_for_worker();
   void join_ended_workers();
 

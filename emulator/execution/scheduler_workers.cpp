@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "emulator/execution/put_off_end.hpp"
 #include "emulator/execution/scheduler.hpp"
 
 namespace cuvmm::emulator::execution {
@@ -53,8 +54,13 @@ std::shared_ptr<Stream> Scheduler::next_for_worker() {
 }
 
 void Scheduler::work() {
+  work_until_unneeded();
+  end_if_due();  // after this nothing may be left of the scheduler
+}
+
+void Scheduler::work_until_unneeded() {
   Lock lock(*this);
-  while (!stopping_) {
+  while (!stopping_ && !end_is_due()) {
     if (const auto stream = next_for_worker()) {
       execute(lock, stream);
       continue;

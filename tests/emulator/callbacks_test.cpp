@@ -2,6 +2,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "child.hpp"
@@ -81,6 +83,86 @@ TEST(HostKernelBodies, OfGraphsCannotCallTheDriver) {
   EXPECT_ANSWER(SUCCESS, *driver, cuGraphLaunch(exec, stream));
   EXPECT_ANSWER(SUCCESS, *driver, cuStreamSynchronize(stream));
   EXPECT_EQ(code, CUDA_ERROR_NOT_PERMITTED);
+}
+
+// The driver is gone once what its configuration held is.
+template <class Condition>
+void await(Condition condition) {
+  while (!condition()) std::this_thread::yield();
+}
+
+// A driver of which there is one reference, which letting_go() takes away.
+struct LastReference {
+  explicit LastReference(Scheduler scheduler) {
+    auto kept = std::make_shared<int>(7);
+    held_by_driver = kept;
+    Configuration configuration = strict();
+    configuration.scheduler = scheduler;
+    configuration.kernels = {kernel_doing([this, kept = std::move(kept)] { reference.reset(); })};
+    reference = make_emulated_driver(configuration);
+    raw = reference.get();
+    EXPECT_EQ(raw->cuInit(0), CUDA_SUCCESS);
+    CUcontext context = nullptr;
+    EXPECT_EQ(raw->cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    EXPECT_EQ(raw->cuCtxSetCurrent(context), CUDA_SUCCESS);
+    EXPECT_EQ(raw->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  }
+  CUresult launch_host_function() {
+    return raw->cuLaunchHostFunc(
+        stream, [](void* self) { static_cast<LastReference*>(self)->reference.reset(); }, this);
+  }
+  CUresult launch_kernel() {
+    CUmodule module = nullptr;
+    CUfunction function = nullptr;
+    EXPECT_EQ(raw->cuModuleLoadData(&module, ".version 8.0\n.visible .entry body()\n"), CUDA_SUCCESS);
+    EXPECT_EQ(raw->cuModuleGetFunction(&function, module, "body"), CUDA_SUCCESS);
+    return raw->cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
+  }
+
+  std::shared_ptr<driver::Interface> reference;
+  driver::Interface* raw = nullptr;
+  CUstream stream = nullptr;
+  std::weak_ptr<int> held_by_driver;
+};
+
+TEST(LastReferences, MayGoInAHostFunctionOrKernelOnAWorker) {
+  for (const bool kernel : {false, true})
+    EXPECT_TRUE(succeeds_in_child([&] {
+      LastReference last(Scheduler::threaded);
+      CHILD_CHECK((kernel ? last.launch_kernel() : last.launch_host_function()) == CUDA_SUCCESS);
+      await([&] { return last.held_by_driver.expired(); });
+      return 0;
+    })) << kernel;
+}
+
+TEST(LastReferences, MayGoInAHostFunctionOrKernelThatAWaitingCallRuns) {
+  for (const bool kernel : {false, true})
+    EXPECT_TRUE(succeeds_in_child([&] {
+      LastReference last(Scheduler::stepped);
+      CHILD_CHECK((kernel ? last.launch_kernel() : last.launch_host_function()) == CUDA_SUCCESS);
+      CHILD_CHECK(!last.held_by_driver.expired());
+      CHILD_CHECK(last.raw->cuStreamSynchronize(last.stream) == CUDA_SUCCESS);
+      CHILD_CHECK(last.held_by_driver.expired());
+      return 0;
+    })) << kernel;
+}
+
+TEST(LastReferences, ToAnotherDriverGoAtOnce) {
+  LastReference other(Scheduler::threaded);
+  Emulated driver;
+  bool gone = false;
+  std::pair<LastReference*, bool*> data(&other, &gone);
+  EXPECT_ANSWER(SUCCESS, *driver,
+                cuLaunchHostFunc(
+                    nullptr,
+                    [](void* pair) {
+                      auto& [last, answer] = *static_cast<std::pair<LastReference*, bool*>*>(pair);
+                      last->reference.reset();
+                      *answer = last->held_by_driver.expired();
+                    },
+                    &data));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
+  EXPECT_TRUE(gone);
 }
 
 }  // namespace
