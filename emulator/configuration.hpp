@@ -80,8 +80,10 @@ struct Configuration {
 
   std::vector<HostKernel> kernels;  // beside the built-in ones; of two of one name the later counts
 
-  // Where warnings of the faithful mode go; standard error where not given. Called from any thread, one call at a
-  // time, during driver calls; it must not call the driver itself.
+  // Where warnings of the faithful mode go; standard error where not given. Called from any thread, by one thread at a
+  // time, during the driver call that is warned of and before it changes anything: if the receiver throws, the call
+  // answers UNKNOWN and nothing is changed. It may call the driver, and is called again within itself if that is to be
+  // warned of, too; it must not wait for another thread that calls the driver.
   std::function<void(const std::string&)> on_warning;
 
   Configuration();

@@ -97,11 +97,18 @@ class Machine final : private model::HostViewListener {
 
   [[nodiscard]] const Configuration& configuration() const noexcept { return configuration_; }
 
-  // Runs `work(VirtualMemory&)` under the lock.
+  // Runs `work(VirtualMemory&)` under the lock. Where the model is to warn of something for the first time, the work is
+  // given up, which has changed nothing yet, and is run again once the receiver was told without the lock.
   template <class Work>
   auto with_memory(Work&& work) {
-    const std::lock_guard lock(mutex_);
-    return work(virtual_memory_);
+    while (true) {
+      try {
+        const std::lock_guard lock(mutex_);
+        return work(virtual_memory_);
+      } catch (const WarningDue& due) {
+        give_warning(due.rule, due.detail);
+      }
+    }
   }
 
   // What the real driver lets pass although the rule forbids it: refused in strict mode, else a warning.
@@ -168,7 +175,14 @@ class Machine final : private model::HostViewListener {
   Answer host_rights_change(const model::Mapping& mapping, CUmemAccess_flags now) noexcept override;
   void mapping_goes(const model::Mapping& mapping) noexcept override;
 
-  void warn(Rule rule, const std::string& detail);
+  // Thrown out of the model's work, which has the lock.
+  struct WarningDue {
+    Rule rule{};
+    std::string detail;
+  };
+
+  // Tells the receiver unless that was done before; without the lock, since it may call the driver.
+  void give_warning(Rule rule, const std::string& detail);
   void bytes_die(const model::Allocation& allocation) noexcept;
   [[nodiscard]] memory::Arena& arena(const model::Place& place);
   [[nodiscard]] std::uint64_t bytes_of(const model::Allocation& allocation);
@@ -198,6 +212,7 @@ class Machine final : private model::HostViewListener {
   std::set<CUdeviceptr> tokens_taken_;  // beginnings of mappings and allocations
   std::multiset<std::pair<int, int>> peers_enabled_;
   std::set<Rule> warned_;
+  std::recursive_mutex receiving_;  // taken before the lock: one thread at a time tells the receiver of warnings
 };
 
 }  // namespace cuvmm::emulator::api

@@ -85,6 +85,62 @@ TEST(HostKernelBodies, OfGraphsCannotCallTheDriver) {
   EXPECT_EQ(code, CUDA_ERROR_NOT_PERMITTED);
 }
 
+// Neither the machine's lock nor the streams' is held: the receiver may make any call, also one that is warned of and
+// the very call that is being made.
+TEST(WarningReceivers, MayCallTheDriver) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    std::vector<std::string> warnings;
+    std::function<void()> body;
+    Configuration configuration = strict();
+    configuration.mode = Mode::faithful;
+    configuration.on_warning = [&](const std::string& line) {
+      warnings.push_back(line);
+      if (warnings.size() == 1) body();
+    };
+    Emulated driver(configuration);
+    const CUdeviceptr range = driver.reserve(4 * chunk), second = driver.reserve(4 * chunk);
+    const auto handle = driver.create(on_device(0), 2 * chunk);
+    CUresult inner[3] = {};
+    body = [&] {
+      inner[0] = driver->cuMemUnmap(second, chunk / 2);  // warned of: not aligned
+      inner[1] = driver->cuMemMap(second + 3 * chunk, 2 * chunk, 0, handle, 0);
+      inner[2] = driver->cuCtxSynchronize();
+    };
+    CHILD_CHECK(driver->cuMemMap(range + 3 * chunk, 2 * chunk, 0, handle, 0) == CUDA_SUCCESS);
+    for (const CUresult code : inner) CHILD_CHECK(code == CUDA_SUCCESS);
+    CHILD_CHECK(driver.live().mappings == 2);
+    CHILD_CHECK(warnings.size() == 2);
+    CHILD_CHECK(warnings[0].find("MAP-INSIDE-ONE-RESERVATION") != std::string::npos);
+    CHILD_CHECK(warnings[1].find("UNMAP-ALIGNED") != std::string::npos);
+    return 0;
+  }));
+}
+
+// Warnings of calls that look at no virtual memory.
+TEST(WarningReceivers, MayCallTheDriverFromOtherCallsToo) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    int warnings = 0;
+    CUresult code = CUDA_ERROR_UNKNOWN;
+    std::function<void()> body;
+    Configuration configuration = strict();
+    configuration.mode = Mode::faithful;
+    configuration.on_warning = [&](const std::string&) {
+      ++warnings;
+      body();
+    };
+    Emulated driver(configuration);
+    const CUdeviceptr range = driver.mapped();
+    body = [&] {
+      CUdeviceptr address = 0;
+      code = driver->cuMemAddressReserve(&address, chunk, 0, 0, 0);
+    };
+    CHILD_CHECK(driver->cuMemsetD8(range, 7, ~std::size_t{0}) == CUDA_SUCCESS);  // wraps around
+    CHILD_CHECK(warnings == 1);
+    CHILD_CHECK(code == CUDA_SUCCESS);
+    return 0;
+  }));
+}
+
 // The driver is gone once what its configuration held is.
 template <class Condition>
 void await(Condition condition) {
