@@ -292,6 +292,7 @@ Answer Engine::wait_for(Lock& lock, const std::vector<Awaited>& awaited, const C
 }
 
 void Engine::step_for_query(Lock& lock) {
+  scheduler_.help_out(lock);
   if (!scheduler_.stepped()) {
     return;
   }

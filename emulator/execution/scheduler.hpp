@@ -81,6 +81,10 @@ class Scheduler {
   [[nodiscard]] abi::CUresult wait(Lock& lock, const Completion& target, const Context& context,
                                    const std::shared_ptr<Stream>& stream);
 
+  // Threaded mode, where no worker can be had: runs an operation that may go, if there is one, so that callers who poll
+  // come to an end. Else does nothing.
+  void help_out(Lock& lock);
+
   // Waits until no operation of the context runs, host functions aside. For contexts that start no more: failed ones.
   void await_quiet(Lock& lock, const Context& context);
 
@@ -112,8 +116,9 @@ class Scheduler {
   void sort_out(Lock& lock, const std::shared_ptr<Stream>& stream);
   std::chrono::nanoseconds timestamp();
   std::uint64_t random_below(std::uint64_t bound);
-  void wait_for_progress(Lock& lock, const Stream* retrying);
+  void wait_for_progress(Lock& lock, const Stream* own);
   std::shared_ptr<Stream> claimable(const std::shared_ptr<Stream>& stream) const;
+  [[nodiscard]] bool left_alone() const noexcept { return workers_refused_ && idle_workers_ == 0; }
 
   // Worker threads (scheduler_workers.cpp).
   void call_worker();
@@ -141,6 +146,7 @@ class Scheduler {
   std::list<std::thread> ended_workers_;
   std::size_t live_workers_ = 0;
   std::size_t idle_workers_ = 0;
+  bool workers_refused_ = false;  // whether the system had no thread when one was last asked for
   bool stopping_ = false;
 };
 

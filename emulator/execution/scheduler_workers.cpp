@@ -4,7 +4,7 @@
 // thread will see to, there are at least as many idle workers as ready streams; and whenever one rests after `again`,
 // at least one worker is idle and wakes when the rest is over.
 #include <algorithm>
-#include <system_error>
+#include <exception>
 
 #include "emulator/execution/put_off_end.hpp"
 #include "emulator/execution/scheduler.hpp"
@@ -27,10 +27,14 @@ void Scheduler::call_worker() {
   try {
     workers_.emplace_back([this] { work(); });
     ++live_workers_;
+    workers_refused_ = false;
     work_.notify_one();
-  } catch (const std::system_error&) {
-    // No thread to be had: the workers there are go on when they can, and waiting threads run operations themselves.
+  } catch (const std::exception&) {
+    // No thread, or memory for one, to be had: the workers there are go on when they can, and threads that wait or ask
+    // run operations themselves.
+    workers_refused_ = true;
     work_.notify_one();
+    progress_.notify_all();
   }
 }
 
