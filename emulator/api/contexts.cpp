@@ -44,6 +44,10 @@ Answer EmulatedDriver::check_device_whole(CUdevice device) {
 void EmulatedDriver::end(const Context& context, const std::optional<ContextLife>& life) {
   if (!life) return;
   (void)engine_.destroy_context(life->execution);
+  // As cuMemFreeHost does: other contexts may use the page-locked memory that goes with this one.
+  for (auto range = machine_.next_host_range_of(life->id, 0); range;
+       range = machine_.next_host_range_of(life->id, range->address))
+    drain_others(range->address, range->bytes);
   for (const int peer : life->peers) machine_.set_peer_enabled(context.device, peer, false);
   release_belongings(life->id);
 }

@@ -116,6 +116,8 @@ class EmulatedDriver final : public driver::Interface {
   Answer give_owner(const ActiveContext& context, Answer made);
   // Waits for the work of the context that owns memory.
   Answer drain_users(std::uint64_t owner, std::uint64_t address, std::uint64_t bytes);
+  // Waits for the work of any context that touches the range.
+  void drain_others(std::uint64_t address, std::uint64_t bytes);
 
   // Streams.
   Answer find_stream(CUstream handle, StreamEntry* found);

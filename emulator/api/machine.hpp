@@ -135,6 +135,8 @@ class Machine final : private model::HostViewListener {
   Answer register_host(void* pointer, std::uint64_t bytes, unsigned flags, std::uint64_t owner);
   Answer unregister_host(void* pointer);
   [[nodiscard]] std::optional<HostRange> find_host_range(std::uintptr_t address);
+  // The context's page-locked memory with the lowest address above `after`.
+  [[nodiscard]] std::optional<HostRange> next_host_range_of(std::uint64_t owner, std::uintptr_t after);
   // What cuMemHostGetFlags answers: of page-locked memory, and of mappings that the device may touch.
   [[nodiscard]] std::optional<unsigned> host_flags(std::uintptr_t address, int device);
 
