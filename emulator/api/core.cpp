@@ -5,9 +5,9 @@
 
 #include "emulator/api/answering.hpp"
 #include "emulator/api/fork_count.hpp"
-#include "emulator/api/thread_storage.hpp"
 #include "emulator/emulated_driver.hpp"
 #include "emulator/kernels/builtin_kernels.hpp"
+#include "emulator/thread_storage.hpp"
 
 namespace cuvmm::emulator::api {
 namespace {

@@ -8,7 +8,7 @@ namespace cuvmm::emulator::api {
 // What was made for a context which another thread ended meanwhile goes with it.
 Answer EmulatedDriver::give_owner(const ActiveContext& context, Answer made) {
   if (!made.ok() || contexts_.execution_of(context.id) != nullptr) return made;
-  release_belongings(context.id);
+  release_belongings(*context.context, {context.id, context.execution, {}});
   return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
 }
 

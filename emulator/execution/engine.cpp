@@ -165,11 +165,33 @@ StreamPointer Engine::per_thread_stream(const ContextPointer& context) {
   if (!context || context->destroyed) {
     return nullptr;
   }
-  StreamPointer& stream = context->per_thread[this_thread_number()];
-  if (!stream) {
-    stream = make_stream(lock, context, StreamRole::per_thread, abi::CU_STREAM_DEFAULT, 0);
+  const auto known = context->per_thread.find(this_thread_number());
+  if (known != context->per_thread.end()) {
+    return known->second.stream;
   }
-  return stream;
+  forget_ended_threads(lock, *context);
+  Context::PerThread& own = context->per_thread[this_thread_number()];
+  own.thread = this_thread_life();
+  own.stream = make_stream(lock, context, StreamRole::per_thread, abi::CU_STREAM_DEFAULT, 0);
+  return own.stream;
+}
+
+// What they submitted still runs. A capture that begins in such a stream stays: nobody may have ended it.
+void Engine::forget_ended_threads(Lock& lock, Context& context) {
+  std::erase_if(context.per_thread, [&](const auto& entry) {
+    const auto& [stream, thread] = entry.second;
+    if (!thread.expired() || stream->capture) {
+      return false;
+    }
+    stream->destroyed = true;
+    scheduler_.forget_if_drained(lock, *stream);
+    return true;
+  });
+}
+
+std::size_t Engine::stream_count(const ContextPointer& context) {
+  Lock lock(scheduler_);
+  return context->streams.size();
 }
 
 Answer Engine::destroy_stream(const StreamPointer& stream) {

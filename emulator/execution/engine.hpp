@@ -95,6 +95,8 @@ class Engine {
   // CU_STREAM_LEGACY and CU_STREAM_PER_THREAD (of the calling thread) of a context; null if it is destroyed.
   [[nodiscard]] StreamPointer legacy_stream(const ContextPointer& context);
   [[nodiscard]] StreamPointer per_thread_stream(const ContextPointer& context);
+  // How many streams the context keeps beside the legacy one; those of ended threads may be among them.
+  [[nodiscard]] std::size_t stream_count(const ContextPointer& context);
   // What was submitted still runs. The default streams answer INVALID_HANDLE. A capture that began in the stream ends
   // without a graph; one that the stream joined stays unjoined. cuStreamDestroy.
   Answer destroy_stream(const StreamPointer& stream);
@@ -178,6 +180,7 @@ class Engine {
   template <typename Pointer>
   Answer usable_for_waiting(Lock& lock, const Pointer& object);
   StreamPointer make_stream(Lock&, const ContextPointer& context, StreamRole role, unsigned flags, int priority);
+  void forget_ended_threads(Lock& lock, Context& context);
   Answer accept(Lock& lock, const StreamPointer& stream, Operation&& operation);
   std::shared_ptr<Completion> enqueue(Lock& lock, const StreamPointer& stream, Operation operation,
                                       Completions waits_for, bool wait_here = false, Completions also_completes = {});
@@ -207,10 +210,14 @@ class Engine {
 
   std::atomic<std::uint64_t> next_id_{1};
   std::uint64_t next_capture_id_ = 1;
-  std::vector<std::shared_ptr<Capture>> captures_;                  // those not ended
-  std::atomic<std::size_t> capture_count_{0};                       // captures_.size(), readable without the lock
-  std::map<std::uint64_t, abi::CUstreamCaptureMode> thread_modes_;  // by this_thread_number(); GLOBAL is left out
-  Scheduler scheduler_;                                             // last: its end needs the rest
+  std::vector<std::shared_ptr<Capture>> captures_;  // those not ended
+  std::atomic<std::size_t> capture_count_{0};       // captures_.size(), readable without the lock
+  struct ThreadMode {
+    abi::CUstreamCaptureMode mode = abi::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    std::weak_ptr<const void> thread;  // this_thread_life()
+  };
+  std::map<std::uint64_t, ThreadMode> thread_modes_;  // by this_thread_number(); GLOBAL is left out
+  Scheduler scheduler_;                               // last: its end needs the rest
 };
 
 }  // namespace cuvmm::emulator::execution

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "emulator/execution/put_off_end.hpp"
+#include "emulator/thread_storage.hpp"
 
 namespace cuvmm::emulator::execution {
 
@@ -38,6 +39,13 @@ std::uint64_t this_thread_number() noexcept {
   static std::atomic<std::uint64_t> next{1};
   thread_local const std::uint64_t number = next.fetch_add(1, std::memory_order_relaxed);
   return number;
+}
+
+std::weak_ptr<const void> this_thread_life() {
+  struct Life {
+    std::shared_ptr<const int> token = std::make_shared<const int>(0);
+  };
+  return of_this_thread<Life>().token;
 }
 
 Scheduler::Scheduler(const Scheduling& scheduling) : scheduling_(scheduling), random_state_(scheduling.seed) {}

@@ -215,6 +215,39 @@ TEST_F(Streams, LoseTheirWorkersAfterAWhileAndGetNewOnes) {
   EXPECT_CODE(engine.synchronize_event(end), SUCCESS);
 }
 
+TEST_F(Streams, OfThreadsGoAfterTheirThreads) {
+  Journal journal;
+  const auto own = engine.per_thread_stream(context);
+  for (int round = 0; round < 20; ++round) {
+    std::thread([&] {
+      const auto made = engine.per_thread_stream(context);
+      EXPECT_NE(made, own);
+      EXPECT_EQ(engine.per_thread_stream(context), made);
+      EXPECT_CODE(engine.submit(made, noting(journal, "work")), SUCCESS);
+      EXPECT_CODE(engine.synchronize_stream(made), SUCCESS);
+    }).join();
+    EXPECT_LE(engine.stream_count(context), 2U);
+  }
+  EXPECT_EQ(engine.per_thread_stream(context), own);
+}
+
+// What an ended thread submitted still runs, and is still waited for.
+TEST_F(Streams, OfEndedThreadsRunWhatTheyHave) {
+  Gate gate;
+  Journal journal;
+  std::thread([&] {
+    const auto made = engine.per_thread_stream(context);
+    EXPECT_CODE(engine.submit(made, blocking_at(gate)), SUCCESS);
+    EXPECT_CODE(engine.submit(made, noting(journal, "last")), SUCCESS);
+  }).join();
+  (void)engine.per_thread_stream(context);
+  EXPECT_EQ(engine.stream_count(context), 2U);
+  gate.open();
+  EXPECT_CODE(engine.synchronize_context(context), SUCCESS);
+  EXPECT_EQ(journal.names(), Names{"last"});
+  EXPECT_EQ(engine.stream_count(context), 1U);
+}
+
 TEST_F(Streams, RunHostFunctionsAndKernelsThatCannotWaitForTheEngine) {
   const auto one = stream();
   const auto point = event();

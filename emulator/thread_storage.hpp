@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace cuvmm::emulator::api {
+namespace cuvmm::emulator {
 
 // The calling thread's own T, made when it is first asked for. In the main thread it is never destroyed: static objects
 // end after thread-local ones, and may still hold a context or a driver.
@@ -24,4 +24,4 @@ T& of_this_thread() {
   return *object;
 }
 
-}  // namespace cuvmm::emulator::api
+}  // namespace cuvmm::emulator
