@@ -5,16 +5,15 @@ int main() try {
   const auto driver = cuvmm::Driver::open();
   // guide: begin
   const cuvmm::Device device = driver.device(cuvmm::DeviceOrdinal{0});
-  const auto say = [](const char* feature, bool announced) {
-    std::cout << feature << (announced ? ": announced\n" : ": no\n");
-  };
-  say("virtual memory management", device.supports_virtual_memory_management());
-  say("POSIX file descriptors", device.supports_handle_type(cuvmm::HandleType::posix_file_descriptor));
-  say("fabric handles", device.supports_handle_type(cuvmm::HandleType::fabric));
-  say("compression", device.supports_compression());
-  say("host NUMA memory", device.supports_host_numa_memory());
-  say("multicast", device.supports_multicast());
+  const auto can = cuvmm::Capabilities::of(device, {.trials = true});
+  for (const cuvmm::Feature feature : {cuvmm::Feature::virtual_memory_management, cuvmm::Feature::compression,
+                                       cuvmm::Feature::fabric_handles, cuvmm::Feature::multicast})
+    std::cout << to_string(feature) << ": " << to_string(can[feature].state) << '\n';
+  if (const cuvmm::Capability& multicast = can[cuvmm::Feature::multicast]; !can.has(cuvmm::Feature::multicast))
+    std::cout << multicast.reason << ".\n" << multicast.remedy << ".\n";
+  // guide: end
 
+  // guide: begin
   const cuvmm::MemoryProperties wanted{.location = device.location(), .handle_types = cuvmm::HandleType::fabric};
   const std::size_t unit = cuvmm::PhysicalMemory::granularity(driver, wanted);
   std::cout << "granularity: " << cuvmm::format_bytes(unit) << '\n';
