@@ -174,6 +174,7 @@ class MappedRange {
   // Unmaps whole chunks; holes in between are no fault. size() stays: a hole is left, which map() can fill. The memory
   // goes back to its source when its last share is gone. Throws InvalidUse where the bytes begin or end inside a chunk,
   // or the range is pinned; TimedOut where the device is not done, or the queue has no room, in time.
+  // Should the driver refuse to unmap some of the chunks, those stay and the others are gone: chunks() tells.
   void unmap(std::size_t offset, std::size_t bytes);
   Result<void> try_unmap(std::size_t offset, std::size_t bytes);
 
