@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cuvmm/cuvmm.hpp>
 #include <iostream>
+#include <vector>
 
 using namespace cuvmm::literals;
 

@@ -15,7 +15,9 @@ using test::EntryPoint;
 const Location device0 = Location::device(DeviceOrdinal(0));
 const Location device1 = Location::device(DeviceOrdinal(1));
 
-MappedRangeOptions small(std::size_t capacity = 64_MiB, const ChunkPolicy& chunks = ChunkPolicy::exact()) {
+constexpr std::size_t small_capacity = 64_MiB;  // clang 14 takes no consteval operator in a default argument
+
+MappedRangeOptions small(std::size_t capacity = small_capacity, const ChunkPolicy& chunks = ChunkPolicy::exact()) {
   MappedRangeOptions options;
   options.capacity = capacity;
   options.chunks = chunks;
