@@ -57,8 +57,7 @@ class UnmapTrial {
     told_.emplace(driver_, sizeof(std::uint32_t));
     range_.append(unmap_probe_bytes + sizeof(std::uint64_t));
     copy_bytes_to_device(driver_, range_.address(), content_);
-    if (gpu_.try_fill(word_address(), sizeof(std::uint64_t), 0) != abi::CUDA_SUCCESS)
-      throw std::runtime_error("the range could not be filled");
+    use_kernels_once();
   }
 
   [[nodiscard]] UnmapAnswer run() {
@@ -100,6 +99,16 @@ class UnmapTrial {
   }
 
   [[nodiscard]] abi::CUdeviceptr word_address() const { return (range_.address() + unmap_probe_bytes).value; }
+
+  // A driver may load a kernel when it is first started, and wait for the device before it does: too late once another
+  // one spins.
+  void use_kernels_once() {
+    call<EntryPoint::cuMemsetD32Async>(interface_, word_address(), 0U, std::size_t{1}, nullptr);
+    gpu_.start_spin(nullptr, word_address(), 1);
+    gpu_.copy(seen_by_kernel_->address(), range_.address().value, content_.size());
+    std::fill(seen_by_kernel_->bytes().begin(), seen_by_kernel_->bytes().end(), std::byte{0});
+    std::fill(told_->bytes().begin(), told_->bytes().end(), std::byte{0});
+  }
 
   void start_kernels() {
     for (abi::CUstream* stream : {&reading_, &telling_})
