@@ -87,10 +87,29 @@ HostKernel spin_kernel() {
       }};
 }
 
+HostKernel alias_kernel() {
+  return {std::string(gpu::AliasParameters::kernel),
+          {sizeof(u64), sizeof(u64), sizeof(u64), sizeof(u64), sizeof(u64), sizeof(u64)},
+          [](const KernelArguments& arguments) {
+            const u64 bytes = arguments.get<u64>(3);
+            return std::vector<KernelView>{{arguments.get<u64>(0), bytes, true},
+                                           {arguments.get<u64>(1), bytes, false},
+                                           {arguments.get<u64>(2), bytes, false},
+                                           {arguments.get<u64>(5), sizeof(u64), true, alignof(u64)}};
+          },
+          [](const KernelCall& call) {
+            const u64 bytes = call.arguments.get<u64>(3);
+            const u64 sum = host_kernels::alias({call.windows[0], bytes}, {call.windows[1], bytes},
+                                                {call.windows[2], bytes}, call.arguments.get<u64>(4));
+            std::atomic_ref<u64>(*reinterpret_cast<u64*>(call.windows[3])).fetch_add(sum);
+            return KernelProgress::done;
+          }};
+}
+
 }  // namespace
 
 std::vector<HostKernel> builtin_kernels() {
-  return {fill_kernel(), copy_kernel(), checksum_kernel(), scale_add_kernel(), spin_kernel()};
+  return {fill_kernel(), copy_kernel(), checksum_kernel(), scale_add_kernel(), spin_kernel(), alias_kernel()};
 }
 
 }  // namespace cuvmm::emulator

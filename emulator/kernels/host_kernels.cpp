@@ -54,4 +54,12 @@ bool spin(const std::uint32_t& flag, std::uint64_t most_polls) noexcept {
   return false;
 }
 
+std::uint64_t alias(std::span<std::byte> written, std::span<const std::byte> source, std::span<const std::byte> read,
+                    std::uint64_t first_word) noexcept {
+  copy(written, source);
+  // The compiler does not know that `read` is the same memory.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  return checksum(read, first_word);
+}
+
 }  // namespace cuvmm::emulator::host_kernels

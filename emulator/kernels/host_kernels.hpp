@@ -25,4 +25,9 @@ void scale_add(std::span<float> y, std::span<const float> x, float factor) noexc
 // processes if it lies in shared memory, may set it. Whether it was seen set.
 bool spin(const std::uint32_t& flag, std::uint64_t most_polls) noexcept;
 
+// cuvmm_alias: copies the source, then takes the checksum of `read`, which shows the memory of `written` at another
+// address. All have one size. The first word counts as word `first_word`.
+[[nodiscard]] std::uint64_t alias(std::span<std::byte> written, std::span<const std::byte> source,
+                                  std::span<const std::byte> read, std::uint64_t first_word) noexcept;
+
 }  // namespace cuvmm::emulator::host_kernels

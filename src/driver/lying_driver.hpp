@@ -3,38 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <set>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "driver/decorator.hpp"
+#include "driver/lies.hpp"
 
 namespace cuvmm::driver {
-
-// What to lie about; any of them together.
-struct Lies {
-  // One byte of what a copy out of device memory wrote is flipped: of each such copy, or of the n-th alone.
-  bool flip_copied_byte = false;
-  std::uint64_t only_copy = 0;  // from 1; 0: each
-
-  // A grant to read is passed on as one to read and write, while cuMemGetAccess goes on to answer READ.
-  bool ignore_read_only = false;
-
-  // cuMemRelease answers success and releases nothing.
-  bool keep_released_memory = false;
-
-  // Of the calls of cuMemSetAccess for a mapped address only the first has effect, and of its list only the first
-  // descriptor; all answer success.
-  bool ignore_second_grant = false;
-
-  friend bool operator==(const Lies&, const Lies&) = default;
-};
-
-// Reads names of lies separated by commas: flip_copied_byte, or flip_copied_byte:N for the n-th copy alone,
-// ignore_read_only, keep_released_memory, ignore_second_grant. Throws InvalidUse, quoting what is none of them.
-[[nodiscard]] Lies parse_lies(std::string_view text);
 
 // Thread-safe. An asynchronous copy that is lied about is waited for, except into a stream that is capturing, where it
 // is left alone.
@@ -55,7 +32,17 @@ class LyingDriver final : public Decorator<LyingDriver> {
   CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
                              CUcontext source_context, size_t bytes, CUstream stream) override;
 
+  CUresult cuEventQuery(CUevent event) override;
+
+  // Memory, its mappings and grants: lying_driver_memory.cpp.
+  CUresult cuMemAddressReserve(CUdeviceptr* pointer, size_t size, size_t alignment, CUdeviceptr hint,
+                               unsigned long long flags) override;
+  CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size) override;
   CUresult cuMemRelease(CUmemGenericAllocationHandle handle) override;
+  CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                  CUmemGenericAllocationHandle handle) override;
+  CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                    unsigned long long flags) override;
   CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc* descriptors, size_t count) override;
   CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) override;
   CUresult cuMemUnmap(CUdeviceptr pointer, size_t size) override;
@@ -68,19 +55,48 @@ class LyingDriver final : public Decorator<LyingDriver> {
     CUmemLocation location;
   };
 
+  // What lies at an address, or lay there last.
+  struct Mapped {
+    std::size_t size;
+    CUmemGenericAllocationHandle handle;
+    bool released;
+  };
+
+  // What a call of cuMemSetAccess is lied about.
+  struct Pretence {
+    bool granted_before;  // so that devices get nothing
+    bool read_only;       // which is not enforced
+  };
+
   [[nodiscard]] bool flips_this_copy(CUresult result, std::size_t bytes);
   [[nodiscard]] bool waited_for(CUstream stream);
   void flip_on_host(void* destination, std::size_t bytes);
   void flip_anywhere(CUdeviceptr destination, std::size_t bytes);
   void flip_in_context(CUcontext context, CUdeviceptr destination, std::size_t bytes);
-  void remember_grants(CUdeviceptr pointer, size_t size, const CUmemAccessDesc* descriptors, size_t count);
+
+  [[nodiscard]] std::vector<CUmemAccessDesc> passed_on(const CUmemAccessDesc* descriptors, size_t count,
+                                                       const Pretence& pretence) const;
+  [[nodiscard]] bool forges_read_only(CUdeviceptr pointer) const;
+  [[nodiscard]] bool begins_reservation(CUdeviceptr pointer) const;
+  [[nodiscard]] bool is_mapped(CUmemGenericAllocationHandle handle) const;
+  void remember_grants(CUdeviceptr pointer, size_t size, const CUmemAccessDesc* descriptors, size_t count,
+                       bool read_only_is_forged);
   void forget(CUdeviceptr pointer, size_t size);
+
+  // Each maps other memory than it should, or answers an error and has mapped nothing.
+  [[nodiscard]] CUresult map_neighbour(CUdeviceptr pointer, size_t size);
+  [[nodiscard]] CUresult map_former(CUdeviceptr pointer, size_t size, CUmemGenericAllocationHandle handle,
+                                    CUmemGenericAllocationHandle* mapped);
+  [[nodiscard]] CUresult map_separately(CUdeviceptr pointer, size_t size, CUmemGenericAllocationHandle handle);
 
   Lies lies_;
   std::mutex mutex_;
   std::uint64_t copies_ = 0;
   std::vector<HiddenGrant> hidden_;
   std::set<CUdeviceptr> granted_;
+  std::set<CUdeviceptr> reserved_;
+  std::map<CUdeviceptr, Mapped> mapped_;
+  std::map<CUdeviceptr, Mapped> unmapped_;  // whose handles are not released
 };
 
 }  // namespace cuvmm::driver

@@ -56,8 +56,21 @@ struct SpinParameters {
   std::uint64_t most_polls;
 };
 
-inline constexpr std::array kernel_names{FillParameters::kernel, CopyParameters::kernel, ChecksumParameters::kernel,
-                                         ScaleAddParameters::kernel, SpinParameters::kernel};
+// Copies the bytes at `source` to `written`, and adds the checksum of what is then seen at `read`, another address of
+// the same memory, to the 64-bit value at `sum`: a store, a fence and a load of two addresses within one kernel
+// (cuvmm/gpu/proxy_fence.cuh). `first_word` as for cuvmm_checksum.
+struct AliasParameters {
+  static constexpr std::string_view kernel = "cuvmm_alias";
+  abi::CUdeviceptr written;
+  abi::CUdeviceptr source;
+  abi::CUdeviceptr read;
+  std::uint64_t bytes;
+  std::uint64_t first_word;
+  abi::CUdeviceptr sum;
+};
+
+inline constexpr std::array kernel_names{FillParameters::kernel,     CopyParameters::kernel, ChecksumParameters::kernel,
+                                         ScaleAddParameters::kernel, SpinParameters::kernel, AliasParameters::kernel};
 
 // Pointers to the arguments, which must live until the launch was made.
 inline std::array<void*, 3> arguments(FillParameters& p) noexcept {
@@ -74,6 +87,9 @@ inline std::array<void*, 4> arguments(ScaleAddParameters& p) noexcept {
 }
 inline std::array<void*, 2> arguments(SpinParameters& p) noexcept {
   return {&p.flag, &p.most_polls};
+}
+inline std::array<void*, 6> arguments(AliasParameters& p) noexcept {
+  return {&p.written, &p.source, &p.read, &p.bytes, &p.first_word, &p.sum};
 }
 
 // A one-dimensional launch. The kernels stride over the grid, so that any shape is right; this one is fast.

@@ -2,6 +2,7 @@
 // the same names as host functions. All loops stride over the grid, so that any launch shape is right.
 #include <cstdint>
 
+#include "cuvmm/gpu/proxy_fence.cuh"
 #include "gpu/checksum.hpp"
 
 namespace {
@@ -61,4 +62,26 @@ extern "C" __global__ void cuvmm_scale_add(float* y, const float* x, float facto
 
 extern "C" __global__ void cuvmm_spin(const volatile std::uint32_t* flag, Word most_polls) {
   for (Word poll = 0; poll < most_polls && *flag == 0; ++poll) __nanosleep(100);
+}
+
+// Each thread reads the word that its neighbour in the block wrote. The loop's condition is one for the whole block, so
+// that all its threads meet at the barrier.
+extern "C" __global__ void cuvmm_alias(Byte* written, const Byte* source, const volatile Byte* read, Word bytes,
+                                       Word first_word, unsigned long long* sum) {
+  const Word words = cuvmm::gpu::checksum_words(bytes);
+  Word partial = 0;
+  for (Word base = static_cast<Word>(blockIdx.x) * blockDim.x; base < words; base += stride()) {
+    const Word mine = (base + threadIdx.x) * sizeof(Word);
+    for (Word byte = mine; byte < bytes && byte < mine + sizeof(Word); ++byte) written[byte] = source[byte];
+    cuvmm::gpu::proxy_fence_alias();
+    __syncthreads();
+    const Word index = base + (threadIdx.x + 1) % blockDim.x;
+    if (index >= words) continue;
+    Word word = 0;
+    for (Word byte = 0; byte < sizeof(Word) && index * sizeof(Word) + byte < bytes; ++byte) {
+      word |= static_cast<Word>(read[index * sizeof(Word) + byte]) << (8 * byte);
+    }
+    partial += cuvmm::gpu::checksum_term(word, first_word + index);
+  }
+  if (partial != 0) atomicAdd(sum, partial);
 }

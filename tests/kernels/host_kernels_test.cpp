@@ -93,6 +93,20 @@ TEST(HostChecksum, NoticesEveryFlippedBitAndEveryExchange) {
   EXPECT_NE(checksum(content, 0), honest);
 }
 
+TEST(HostAlias, SumsWhatIsSeenAtTheOtherAddressAfterTheCopy) {
+  const std::vector<std::byte> source = random_bytes(77, 5);
+  for (const std::size_t size : {0, 1, 8, 77}) {
+    std::vector<std::byte> memory(80, untouched);
+    const auto there = std::span(memory).first(size);
+    EXPECT_EQ(alias(there, std::span(source).first(size), there, 3),
+              reference_checksum(std::span(source).first(size), 3));
+    EXPECT_TRUE(std::equal(there.begin(), there.end(), source.begin()));
+    EXPECT_EQ(memory[size], untouched);
+  }
+  std::vector<std::byte> written(8), elsewhere(8, untouched);
+  EXPECT_EQ(alias(written, std::span(source).first(8), elsewhere, 0), reference_checksum(elsewhere, 0));
+}
+
 TEST(HostScaleAdd, RoundsOnce) {
   // factor * x needs more than a float's digits: rounding it before the addition gives zero.
   const float x = 1.0F + std::ldexp(1.0F, -23);

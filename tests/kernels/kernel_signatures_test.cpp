@@ -23,6 +23,9 @@ TEST(KernelArguments, PointAtTheFieldsInTheKernelsOrder) {
   EXPECT_TRUE(are(arguments(scale_add), {&scale_add.y, &scale_add.x, &scale_add.factor, &scale_add.count}));
   SpinParameters spin{};
   EXPECT_TRUE(are(arguments(spin), {&spin.flag, &spin.most_polls}));
+  AliasParameters alias{};
+  EXPECT_TRUE(
+      are(arguments(alias), {&alias.written, &alias.source, &alias.read, &alias.bytes, &alias.first_word, &alias.sum}));
 }
 
 TEST(LaunchShape, HasWorkForEveryBlockAndABound) {

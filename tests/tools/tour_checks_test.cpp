@@ -28,5 +28,15 @@ TEST(TourChecks, EndTheStopWhereOneDidNotHold) {
   EXPECT_FALSE(checks.made()[1].passed);
 }
 
+TEST(TourChecks, OneThatIsLeftOutSaysWhyAndEndsNothing) {
+  Checks checks;
+  checks.leave_out("memory of two devices", "there is one");
+  checks.require(true, "it holds");
+  ASSERT_EQ(checks.made().size(), 2U);
+  EXPECT_EQ(checks.made()[0].statement, "memory of two devices");
+  EXPECT_EQ(checks.made()[0].left_out, "there is one");
+  EXPECT_EQ(checks.made()[1].left_out, "");
+}
+
 }  // namespace
 }  // namespace cuvmm::tour

@@ -80,6 +80,15 @@ TEST(TourReport, JsonHasTheFieldsAndNoOthers) {
   EXPECT_EQ(json, expected);
 }
 
+TEST(TourReport, JsonOfACheckThatIsLeftOutHasNoAnswerAndTheReason) {
+  Report report = three_stops();
+  report.stops.resize(1);
+  report.stops[0].checks = {{"two of them agree", false, "there is one"}};
+  EXPECT_EQ(
+      nlohmann::json::parse(as_json(report))["stops"][0]["checks"],
+      nlohmann::json::parse(R"([{"statement": "two of them agree", "passed": null, "left_out": "there is one"}])"));
+}
+
 TEST(TourReport, JsonOfNothingHasEmptyLists) {
   EXPECT_EQ(nlohmann::json::parse(as_json({"d", {}, {}})),
             nlohmann::json::parse(R"({"driver": "d", "devices": [], "stops": []})"));

@@ -64,6 +64,22 @@ TEST(TourPieces, OfAnEmptyInputAreNone) {
   EXPECT_EQ(visit.bytes, 0U);
 }
 
+TEST(TourSample, IsTheInputsBeginningOrAllOfItAndMore) {
+  const tests::TemporaryDirectory directory;
+  const std::string path = directory.path("file");
+  std::ofstream(path) << "0123456789";
+  const InputFile input(path);
+  const auto text = [](std::span<const std::byte> bytes) {
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  EXPECT_EQ(text(sample_of_input(input, 4)), "0123");
+  EXPECT_EQ(text(sample_of_input(input, 10)), "0123456789");
+  const std::vector<std::byte> more = sample_of_input(input, 4096);
+  EXPECT_EQ(text(std::span(more).first(10)), "0123456789");
+  EXPECT_NE(text(std::span(more).subspan(1024, 64)), text(std::span(more).subspan(2048, 64)));
+  EXPECT_TRUE(sample_of_input(input, 0).empty());
+}
+
 TEST(TourViolations, PassIfTheyAreRefusedAndAreNamed) {
   Checks checks;
   require_refused(checks, abi::CUDA_ERROR_NOT_SUPPORTED, {abi::CUDA_ERROR_INVALID_VALUE, abi::CUDA_ERROR_NOT_SUPPORTED},
@@ -104,7 +120,8 @@ TEST(TourViolations, AreAcceptedOnceMended) {
 TEST(TourStops, HaveIdsOfTheirOwnInOrder) {
   std::vector<std::string> ids;
   for (const Stop& stop : all_stops()) ids.push_back(stop.id);
-  EXPECT_EQ(ids, (std::vector<std::string>{"4.16.1.2", "4.16.2", "4.16.3.4"}));
+  EXPECT_EQ(ids, (std::vector<std::string>{"4.16.1.2", "4.16.2", "4.16.3.3", "4.16.3.4", "4.16.3.5", "4.16.5.1",
+                                           "4.16.5.2", "4.16.5.3"}));
 }
 
 TEST(TourStops, AreChosenByIdAndStayInOrder) {

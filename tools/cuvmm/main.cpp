@@ -8,6 +8,7 @@
 #include "tour/input_file.hpp"
 #include "tour/options.hpp"
 #include "tour/tour.hpp"
+#include "tour/unmap_probe.hpp"
 
 namespace {
 
@@ -36,8 +37,10 @@ int main(int count, char** words) {
   cuvmm::doctor::add_options(*doctor, doctor_options);
   doctor->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
 
-  cuvmm::tour::AccessProbe probe;
-  cuvmm::tour::add_probe_command(application, probe);
+  cuvmm::tour::AccessProbe access_probe;
+  const CLI::App* access = cuvmm::tour::add_probe_command(application, access_probe);
+  cuvmm::tour::UnmapProbe unmap_probe;
+  cuvmm::tour::add_probe_command(application, unmap_probe);
 
   try {
     application.parse(count, words);
@@ -53,5 +56,6 @@ int main(int count, char** words) {
   }
   if (doctor->parsed()) return cuvmm::doctor::run_doctor(doctor_options);
   if (tour->parsed()) return cuvmm::tour::run_tour(options);
-  cuvmm::tour::run_probe(probe);
+  if (access->parsed()) cuvmm::tour::run_probe(access_probe);
+  cuvmm::tour::run_probe(unmap_probe);
 }

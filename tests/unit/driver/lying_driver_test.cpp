@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 
 #include "cuvmm/error.hpp"
 #include "fake_driver.hpp"
@@ -182,17 +183,194 @@ TEST_F(LyingDriverGrants, IgnoresTheSecondDescriptorOfAList) {
   EXPECT_EQ(passed_on_[0].location.id, 0);
 }
 
+TEST_F(LyingDriverGrants, LeavesTheHostsGrantsAloneWhereItIgnoresTheSecond) {
+  LyingDriver driver(fake_, Lies{.ignore_second_grant = true});
+  const CUmemAccessDesc host{{CU_MEM_LOCATION_TYPE_HOST, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const std::array all{host, grant(0, CU_MEM_ACCESS_FLAGS_PROT_READ), grant(1, CU_MEM_ACCESS_FLAGS_PROT_READ)};
+  driver.cuMemSetAccess(0x1000, 0x1000, all.data(), all.size());
+  ASSERT_EQ(passed_on_.size(), 2u);
+  EXPECT_EQ(passed_on_[0].location.type, CU_MEM_LOCATION_TYPE_HOST);
+  EXPECT_EQ(passed_on_[1].location.id, 0);
+  driver.cuMemSetAccess(0x1000, 0x1000, all.data(), all.size());
+  ASSERT_EQ(passed_on_.size(), 1u);
+  EXPECT_EQ(passed_on_[0].location.type, CU_MEM_LOCATION_TYPE_HOST);
+}
+
+TEST_F(LyingDriverGrants, TakesTheRightsOutOfTheHostsGrantsAlone) {
+  LyingDriver driver(fake_, Lies{.ignore_host_grant = true});
+  const CUmemAccessDesc host{{CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const std::array both{host, grant(0, CU_MEM_ACCESS_FLAGS_PROT_READ)};
+  driver.cuMemSetAccess(0x1000, 0x1000, both.data(), both.size());
+  ASSERT_EQ(passed_on_.size(), 2u);
+  EXPECT_EQ(passed_on_[0].flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  EXPECT_EQ(passed_on_[1].flags, CU_MEM_ACCESS_FLAGS_PROT_READ);
+}
+
+TEST_F(LyingDriverGrants, TellsMemoryWithOneAddressFromMemoryWithSeveral) {
+  LyingDriver one(fake_, Lies{.ignore_read_only = true});
+  LyingDriver several(fake_, Lies{.ignore_read_only_alias = true});
+  const auto read = grant(0, CU_MEM_ACCESS_FLAGS_PROT_READ);
+  const auto passed_on_by = [&](LyingDriver& driver, CUdeviceptr pointer) {
+    driver.cuMemSetAccess(pointer, 0x1000, &read, 1);
+    return passed_on_.at(0).flags;
+  };
+  for (LyingDriver* driver : {&one, &several}) driver->cuMemMap(0x1000, 0x1000, 0, 7, 0);
+  EXPECT_EQ(passed_on_by(one, 0x1000), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(passed_on_by(several, 0x1000), CU_MEM_ACCESS_FLAGS_PROT_READ);
+  for (LyingDriver* driver : {&one, &several}) driver->cuMemMap(0x3000, 0x1000, 0, 7, 0);
+  EXPECT_EQ(passed_on_by(one, 0x3000), CU_MEM_ACCESS_FLAGS_PROT_READ);
+  EXPECT_EQ(passed_on_by(several, 0x3000), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(access(several, 0x3000, 0), 1u);
+  for (LyingDriver* driver : {&one, &several}) driver->cuMemUnmap(0x1000, 0x1000);
+  EXPECT_EQ(passed_on_by(one, 0x3000), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(passed_on_by(several, 0x3000), CU_MEM_ACCESS_FLAGS_PROT_READ);
+}
+
+// Keeps which handle lies where, and answers as a driver would as far as these lies ask.
+class LyingDriverMappings : public testing::Test {
+ protected:
+  static constexpr CUdeviceptr base = 0x10000;
+  static constexpr size_t chunk = 0x1000;
+  static constexpr CUmemGenericAllocationHandle a = 1, b = 2, created = 99;
+
+  void SetUp() override {
+    fake_->on_cuMemAddressReserve = [](CUdeviceptr* pointer, size_t, size_t, CUdeviceptr hint, unsigned long long) {
+      *pointer = hint;
+      return CUDA_SUCCESS;
+    };
+    fake_->on_cuMemMap = [this](CUdeviceptr pointer, size_t, size_t, CUmemGenericAllocationHandle handle,
+                                unsigned long long) {
+      mapped_[pointer] = handle;
+      return CUDA_SUCCESS;
+    };
+    fake_->on_cuMemUnmap = [this](CUdeviceptr pointer, size_t size) {
+      mapped_.erase(mapped_.lower_bound(pointer), mapped_.lower_bound(pointer + size));
+      return CUDA_SUCCESS;
+    };
+    fake_->on_cuMemRetainAllocationHandle = [this](CUmemGenericAllocationHandle* handle, void* pointer) {
+      const auto found = mapped_.find(address_of(pointer) / chunk * chunk);
+      if (found == mapped_.end()) return CUDA_ERROR_INVALID_VALUE;
+      *handle = found->second;
+      return CUDA_SUCCESS;
+    };
+    fake_->on_cuMemCreate = [](CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp*,
+                               unsigned long long) {
+      *handle = created;
+      return CUDA_SUCCESS;
+    };
+  }
+
+  void reserve(LyingDriver& driver, CUdeviceptr at = base) {
+    CUdeviceptr pointer = 0;
+    driver.cuMemAddressReserve(&pointer, 4 * chunk, 0, at, 0);
+  }
+  void map(LyingDriver& driver, int index, CUmemGenericAllocationHandle handle) {
+    EXPECT_EQ(driver.cuMemMap(at(index), chunk, 0, handle, 0), CUDA_SUCCESS);
+  }
+  static CUdeviceptr at(int index) { return base + static_cast<CUdeviceptr>(index) * chunk; }
+
+  std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped_;
+  std::shared_ptr<FakeDriver> fake_ = std::make_shared<FakeDriver>();
+};
+
+TEST_F(LyingDriverMappings, RepeatsTheChunkBeforeWithinOneReservation) {
+  LyingDriver driver(fake_, Lies{.repeat_chunk = true});
+  reserve(driver);
+  map(driver, 0, a);
+  map(driver, 1, b);
+  EXPECT_EQ(mapped_[at(1)], a);
+  map(driver, 3, b);
+  EXPECT_EQ(mapped_[at(3)], b) << "nothing lies before it";
+  reserve(driver, at(4));
+  map(driver, 4, a);
+  EXPECT_EQ(mapped_[at(4)], a) << "what lies before it is of another reservation";
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 1u) << "the reference that was taken for it";
+}
+
+TEST_F(LyingDriverMappings, KeepsWhatWasReplacedAsLongAsItsHandleLives) {
+  LyingDriver driver(fake_, Lies{.keep_replaced_memory = true});
+  reserve(driver);
+  map(driver, 0, a);
+  driver.cuMemUnmap(at(0), chunk);
+  map(driver, 0, b);
+  EXPECT_EQ(mapped_[at(0)], a);
+  driver.cuMemUnmap(at(0), chunk);
+  driver.cuMemRelease(a);
+  map(driver, 0, b);
+  EXPECT_EQ(mapped_[at(0)], b) << "a handle that was released must not be used";
+
+  driver.cuMemRelease(b);
+  driver.cuMemUnmap(at(0), chunk);
+  map(driver, 0, a);
+  EXPECT_EQ(mapped_[at(0)], a) << "nor one that was released while it was mapped";
+  driver.cuMemUnmap(at(0), chunk);
+  driver.cuMemAddressFree(base, 4 * chunk);
+  map(driver, 0, b);
+  EXPECT_EQ(mapped_[at(0)], b) << "the addresses are new ones";
+}
+
+TEST_F(LyingDriverMappings, ShowsNewMemoryInPlaceOfAnAlias) {
+  LyingDriver driver(fake_, Lies{.separate_aliases = true});
+  reserve(driver);
+  map(driver, 0, a);
+  EXPECT_EQ(mapped_[at(0)], a);
+  map(driver, 2, a);
+  EXPECT_EQ(mapped_[at(2)], created);
+  driver.cuMemUnmap(at(0), 3 * chunk);
+  map(driver, 3, a);
+  EXPECT_EQ(mapped_[at(3)], a) << "it lies nowhere else";
+}
+
+TEST_F(LyingDriverMappings, MapsAsAskedWithoutLies) {
+  LyingDriver driver(fake_, {});
+  reserve(driver);
+  map(driver, 0, a);
+  map(driver, 1, b);
+  map(driver, 2, a);
+  driver.cuMemUnmap(at(1), chunk);
+  map(driver, 1, a);
+  EXPECT_EQ(mapped_, (std::map<CUdeviceptr, CUmemGenericAllocationHandle>{{at(0), a}, {at(1), a}, {at(2), a}}));
+}
+
+TEST(LyingDriver, ReportsEventsDoneThatAreNot) {
+  const auto fake = std::make_shared<FakeDriver>();
+  LyingDriver driver(fake, Lies{.report_events_done = true});
+  fake->answer(EntryPoint::cuEventQuery, CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(driver.cuEventQuery(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(LyingDriver(fake, {}).cuEventQuery(nullptr), CUDA_ERROR_NOT_READY);
+  fake->answer(EntryPoint::cuEventQuery, CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(driver.cuEventQuery(nullptr), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+TEST(LyingDriver, ClaimsCompression) {
+  const auto fake = std::make_shared<FakeDriver>();
+  CUmemAllocationProp properties{};
+  LyingDriver(fake, {}).cuMemGetAllocationPropertiesFromHandle(&properties, 1);
+  EXPECT_EQ(properties.allocFlags.compressionType, CU_MEM_ALLOCATION_COMP_NONE);
+  LyingDriver(fake, Lies{.claim_compression = true}).cuMemGetAllocationPropertiesFromHandle(&properties, 1);
+  EXPECT_EQ(properties.allocFlags.compressionType, CU_MEM_ALLOCATION_COMP_GENERIC);
+}
+
 TEST(ParseLies, ReadsNames) {
   EXPECT_EQ(parse_lies(""), Lies{});
   EXPECT_EQ(parse_lies("flip_copied_byte:3,ignore_second_grant"),
             (Lies{.flip_copied_byte = true, .only_copy = 3, .ignore_second_grant = true}));
   EXPECT_EQ(parse_lies("ignore_read_only,keep_released_memory,flip_copied_byte"),
             (Lies{.flip_copied_byte = true, .ignore_read_only = true, .keep_released_memory = true}));
+  EXPECT_EQ(parse_lies("ignore_read_only_alias,ignore_host_grant,repeat_chunk,keep_replaced_memory,separate_aliases,"
+                       "report_events_done,claim_compression"),
+            (Lies{.ignore_read_only_alias = true,
+                  .ignore_host_grant = true,
+                  .repeat_chunk = true,
+                  .keep_replaced_memory = true,
+                  .separate_aliases = true,
+                  .report_events_done = true,
+                  .claim_compression = true}));
 }
 
 TEST(ParseLies, RefusesOtherNames) {
   for (const char* text : {"flip", "flip_copied_byte:", "flip_copied_byte:0", "flip_copied_byte:x", ",",
-                           "ignore_read_only,", "keep_released_memory:2"})
+                           "ignore_read_only,", "keep_released_memory:2", "only_copy", "repeat_chunk:1"})
     EXPECT_THROW(static_cast<void>(parse_lies(text)), InvalidUse) << text;
 }
 

@@ -68,16 +68,40 @@ void Gpu::copy(abi::CUdeviceptr destination, abi::CUdeviceptr source, std::uint6
   require_success(launch(gpu::CopyParameters{destination, source, bytes}, gpu::checksum_words(bytes)));
 }
 
-Gpu::Sum Gpu::try_checksum(abi::CUdeviceptr source, std::uint64_t bytes, std::uint64_t first_word) {
+// What the kernel adds to its sum.
+template <typename Parameters>
+Gpu::Sum Gpu::summed(Parameters parameters) {
   make_current();
   prepare_sum();
   call<EntryPoint::cuMemsetD8>(interface_, sum_, static_cast<unsigned char>(0), sizeof(std::uint64_t));
-  Sum answer{launch(gpu::ChecksumParameters{source, bytes, first_word, sum_}, gpu::checksum_words(bytes)), 0};
+  parameters.sum = sum_;
+  Sum answer{launch(parameters, gpu::checksum_words(parameters.bytes)), 0};
   if (answer.result == abi::CUDA_SUCCESS) {
     copy(host_sum_->address(), sum_, sizeof(answer.value));
     std::memcpy(&answer.value, host_sum_->bytes().data(), sizeof(answer.value));
   }
   return answer;
+}
+
+Gpu::Sum Gpu::try_checksum(abi::CUdeviceptr source, std::uint64_t bytes, std::uint64_t first_word) {
+  return summed(gpu::ChecksumParameters{source, bytes, first_word, 0});
+}
+
+std::uint64_t Gpu::copy_and_checksum(abi::CUdeviceptr written, abi::CUdeviceptr source, abi::CUdeviceptr read,
+                                     std::uint64_t bytes, std::uint64_t first_word) {
+  const Sum answer = summed(gpu::AliasParameters{written, source, read, bytes, first_word, 0});
+  require_success(answer.result);
+  return answer.value;
+}
+
+void Gpu::start_spin(abi::CUstream stream, abi::CUdeviceptr flag, std::uint64_t most_polls) {
+  make_current();
+  require_success(start(gpu::SpinParameters{flag, most_polls}, 1, stream));
+}
+
+void Gpu::start_copy(abi::CUstream stream, abi::CUdeviceptr destination, abi::CUdeviceptr source, std::uint64_t bytes) {
+  make_current();
+  require_success(start(gpu::CopyParameters{destination, source, bytes}, gpu::checksum_words(bytes), stream));
 }
 
 std::uint64_t Gpu::checksum(abi::CUdeviceptr source, std::uint64_t bytes, std::uint64_t first_word) {
@@ -105,12 +129,17 @@ void Gpu::require_virtual_memory() const {
 }
 
 template <typename Parameters>
-abi::CUresult Gpu::launch(Parameters parameters, std::uint64_t elements) {
-  make_current();
+abi::CUresult Gpu::start(Parameters parameters, std::uint64_t elements, abi::CUstream stream) {
   const gpu::LaunchShape shape = gpu::launch_shape(elements);
   const abi::CUfunction kernel = function(Parameters::kernel);
-  const abi::CUresult launched = interface_.cuLaunchKernel(kernel, shape.blocks, 1, 1, shape.threads_per_block, 1, 1, 0,
-                                                           nullptr, arguments(parameters).data(), nullptr);
+  return interface_.cuLaunchKernel(kernel, shape.blocks, 1, 1, shape.threads_per_block, 1, 1, 0, stream,
+                                   arguments(parameters).data(), nullptr);
+}
+
+template <typename Parameters>
+abi::CUresult Gpu::launch(Parameters parameters, std::uint64_t elements) {
+  make_current();
+  const abi::CUresult launched = start(parameters, elements, nullptr);
   return launched == abi::CUDA_SUCCESS ? interface_.cuCtxSynchronize() : launched;
 }
 

@@ -74,7 +74,16 @@ class Gpu {
   };
   [[nodiscard]] Sum try_checksum(abi::CUdeviceptr source, std::uint64_t bytes, std::uint64_t first_word);
 
-  // The same; throws cuvmm::Error if the kernel did not end well.
+  // Copies by cuvmm_alias to `written`, and returns the checksum of what the same kernel then sees at `read`. Throws
+  // cuvmm::Error if the kernel did not end well.
+  [[nodiscard]] std::uint64_t copy_and_checksum(abi::CUdeviceptr written, abi::CUdeviceptr source,
+                                                abi::CUdeviceptr read, std::uint64_t bytes, std::uint64_t first_word);
+
+  // Starts cuvmm_spin and cuvmm_copy in a stream of this device, and waits for neither. Throws cuvmm::Error.
+  void start_spin(abi::CUstream stream, abi::CUdeviceptr flag, std::uint64_t most_polls);
+  void start_copy(abi::CUstream stream, abi::CUdeviceptr destination, abi::CUdeviceptr source, std::uint64_t bytes);
+
+  // cuvmm_checksum; throws cuvmm::Error if the kernel did not end well.
   [[nodiscard]] std::uint64_t checksum(abi::CUdeviceptr source, std::uint64_t bytes, std::uint64_t first_word);
 
   // Throws Unavailable if kernels of this build cannot run on this driver.
@@ -89,7 +98,11 @@ class Gpu {
 
  private:
   template <typename Parameters>
+  abi::CUresult start(Parameters parameters, std::uint64_t elements, abi::CUstream stream);
+  template <typename Parameters>
   abi::CUresult launch(Parameters parameters, std::uint64_t elements);
+  template <typename Parameters>
+  Sum summed(Parameters parameters);
   abi::CUfunction function(std::string_view kernel);
   void prepare_sum();
   void require_success(abi::CUresult result) const;

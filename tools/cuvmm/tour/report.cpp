@@ -32,9 +32,14 @@ std::string line_of(const Row& row, const std::array<std::size_t, 6>& widths) {
                      widths[2], row[3], widths[3], row[4], widths[4], row[5]);
 }
 
+nlohmann::ordered_json json_of(const Check& check) {
+  if (check.left_out.empty()) return {{"statement", check.statement}, {"passed", check.passed}};
+  return {{"statement", check.statement}, {"passed", nullptr}, {"left_out", check.left_out}};
+}
+
 nlohmann::ordered_json json_of(const StopReport& stop) {
   nlohmann::ordered_json checks = nlohmann::ordered_json::array();
-  for (const Check& check : stop.checks) checks.push_back({{"statement", check.statement}, {"passed", check.passed}});
+  for (const Check& check : stop.checks) checks.push_back(json_of(check));
   nlohmann::ordered_json calls = nlohmann::ordered_json::object();
   for (const auto& [entry_point, count] : stop.calls) calls[entry_point] = count;
   return {{"id", stop.id},         {"name", stop.name},   {"status", name(stop.status)},

@@ -4,14 +4,38 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstring>
+#include <thread>
 
+#include "driver/call.hpp"
+#include "driver/convert.hpp"
 #include "driver/result_names.hpp"
+#include "gpu/checksum.hpp"
 
 namespace cuvmm::tour {
 
 std::span<const Stop> all_stops() {
-  static const std::array stops{query_stop(), life_cycle_stop(), access_stop()};
+  static const std::array stops{query_stop(),   life_cycle_stop(),  mapping_stop(),     access_stop(),
+                                release_stop(), host_memory_stop(), compression_stop(), alias_stop()};
   return stops;
+}
+
+Gpu& require_first_gpu(const Visit& visit) {
+  Gpu& first = *visit.gpus.front();
+  first.require_virtual_memory();
+  first.require_kernels();
+  first.make_current();
+  first.require_room(first.device().granularity());
+  return first;
+}
+
+std::vector<std::byte> sample_of_input(const InputFile& input, std::size_t bytes) {
+  std::vector<std::byte> sample(bytes);
+  const std::size_t there = std::min<std::uint64_t>(bytes, input.size());
+  input.read(0, std::span(sample).first(there));
+  for (std::size_t at = there; at < bytes; ++at) sample[at] = static_cast<std::byte>(gpu::mix64(at));
+  return sample;
 }
 
 void for_each_piece(Visit& visit, std::uint64_t most_bytes,
@@ -37,6 +61,44 @@ std::uint64_t window_bytes(std::uint64_t input_bytes, std::uint64_t granularity,
 void require_checksum(Visit& visit, std::uint64_t seen, const std::string& what) {
   visit.checks.require(seen == visit.checksum, fmt::format("{}, with the checksum {:016x}", what, visit.checksum),
                        fmt::format("it is {:016x}", seen));
+}
+
+namespace {
+
+std::string in_words(AccessRights rights) {
+  switch (rights) {
+    case AccessRights::none:
+      return "no access";
+    case AccessRights::read:
+      return "read";
+    case AccessRights::read_write:
+      return "read and write";
+  }
+  return std::to_string(static_cast<int>(rights));
+}
+
+}  // namespace
+
+void require_rights(Visit& visit, DeviceAddress address, const Location& location, AccessRights expected,
+                    const std::string& whose) {
+  unsigned long long flags = 0;
+  const abi::CUmemLocation place = driver::to_abi(location);
+  driver::call<driver::EntryPoint::cuMemGetAccess>(visit.driver.interface(), &flags, &place, address.value);
+  const auto rights = static_cast<AccessRights>(flags);
+  visit.checks.require(rights == expected, fmt::format("{}: the driver says {}", whose, in_words(expected)),
+                       fmt::format("it says {}", in_words(rights)));
+}
+
+void require_comes_back(Visit& visit, const Gpu& gpu, std::uint64_t free_before, std::uint64_t bytes,
+                        const std::string& what) {
+  std::uint64_t free = gpu.free_memory();
+  for (int attempt = 0; attempt < 20 && free < free_before + bytes; ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    free = gpu.free_memory();
+  }
+  visit.checks.require(
+      free >= free_before + bytes, what,
+      fmt::format("{} bytes were free before and {} after, of {} given back", free_before, free, bytes));
 }
 
 void require_refused(Checks& checks, abi::CUresult result, std::initializer_list<abi::CUresult> codes,

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "cuvmm/access_grant.hpp"
 #include "cuvmm/driver.hpp"
 #include "cuvmm/error.hpp"
 #include "driver/interface.hpp"
@@ -47,7 +48,20 @@ struct Stop {
 // Each stop has a file of its own under tour/stops.
 [[nodiscard]] Stop query_stop();
 [[nodiscard]] Stop life_cycle_stop();
+[[nodiscard]] Stop mapping_stop();
 [[nodiscard]] Stop access_stop();
+[[nodiscard]] Stop release_stop();
+[[nodiscard]] Stop host_memory_stop();
+[[nodiscard]] Stop compression_stop();
+[[nodiscard]] Stop alias_stop();
+
+// The first device, with its context current. Throws Unavailable if it has no virtual memory management, cannot run the
+// kernels, or has no room for a stop.
+[[nodiscard]] Gpu& require_first_gpu(const Visit& visit);
+
+// `bytes` bytes to do something else with than moving the input: the input's first, filled up where it has less, with
+// bytes that repeat nowhere. They do not count as moved.
+[[nodiscard]] std::vector<std::byte> sample_of_input(const InputFile& input, std::size_t bytes);
 
 // Calls `move` with each piece of the input in turn: its offset, a multiple of 8, and its bytes, which it may
 // overwrite. No piece is larger than `most_bytes`. Reports the progress.
@@ -62,6 +76,16 @@ void for_each_piece(Visit& visit, std::uint64_t most_bytes,
 
 // Makes sure that the checksum taken through the feature is the input's. `what` is how it was seen.
 void require_checksum(Visit& visit, std::uint64_t seen, const std::string& what);
+
+// Makes sure that the driver says that the location has these rights to what is mapped at the address. `whose` begins
+// the statement.
+void require_rights(Visit& visit, DeviceAddress address, const Location& location, AccessRights expected,
+                    const std::string& whose);
+
+// Makes sure that the device comes to have `bytes` bytes more free than `free_before`. Others may use the device too,
+// and a driver may take a moment: so it is asked several times. `what` is the statement.
+void require_comes_back(Visit& visit, const Gpu& gpu, std::uint64_t free_before, std::uint64_t bytes,
+                        const std::string& what);
 
 // Makes sure that a call that breaks a rule was refused with one of the codes that stand for that rule; any other says
 // that something else went wrong. The check's statement names the code. `violation` is what was tried: "mapping a part

@@ -18,18 +18,6 @@ constexpr auto none = AccessRights::none;
 constexpr auto read_only = AccessRights::read;
 constexpr auto read_write = AccessRights::read_write;
 
-std::string text(AccessRights rights) {
-  switch (rights) {
-    case AccessRights::none:
-      return "no access";
-    case AccessRights::read:
-      return "read";
-    case AccessRights::read_write:
-      return "read and write";
-  }
-  return std::to_string(static_cast<int>(rights));
-}
-
 class AccessTour {
  public:
   explicit AccessTour(Visit& visit)
@@ -137,9 +125,7 @@ class AccessTour {
   }
 
   void require_rights(const Gpu& gpu, AccessRights expected, const std::string& whose) {
-    const AccessRights rights = access(mapping_, gpu.location());
-    visit_.checks.require(rights == expected, fmt::format("{}: the driver says {}", whose, text(expected)),
-                          fmt::format("it says {}", text(rights)));
+    tour::require_rights(visit_, mapping_.address(), gpu.location(), expected, whose);
   }
 
   CUresult in_child(int toucher, const std::vector<AccessRights>& grants, Touch touch) const {
@@ -167,10 +153,7 @@ class AccessTour {
 };
 
 void visit_access(Visit& visit) {
-  visit.gpus.front()->require_virtual_memory();
-  visit.gpus.front()->require_kernels();
-  visit.gpus.front()->make_current();
-  visit.gpus.front()->require_room(visit.gpus.front()->device().granularity());
+  static_cast<void>(require_first_gpu(visit));
   AccessTour access(visit);
   access.fresh_mapping();
   access.read_what_was_written();

@@ -1,0 +1,52 @@
+// What a driver that is wrong on purpose is to be wrong about.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace cuvmm::driver {
+
+// Any of them together.
+struct Lies {
+  // One byte of what a copy out of device memory wrote is flipped: of each such copy, or of the n-th alone.
+  bool flip_copied_byte = false;
+  std::uint64_t only_copy = 0;  // from 1; 0: each
+
+  // A device's grant to read is passed on as one to read and write, while cuMemGetAccess goes on to answer READ: for
+  // memory that is mapped at one address, or for memory that is mapped at several.
+  bool ignore_read_only = false;
+  bool ignore_read_only_alias = false;
+
+  // cuMemRelease answers success and releases nothing.
+  bool keep_released_memory = false;
+
+  // Of the calls of cuMemSetAccess for a mapped address only the first has effect, and of its list only the first
+  // descriptor of a device; all answer success. Descriptors of the host are left alone.
+  bool ignore_second_grant = false;
+
+  // Descriptors of the host are passed on without any right; the others of the list have effect.
+  bool ignore_host_grant = false;
+
+  // cuMemMap right behind another mapping of the same reservation shows that one's memory again.
+  bool repeat_chunk = false;
+
+  // cuMemMap where other memory of that size lay before, and was unmapped, shows the former memory.
+  bool keep_replaced_memory = false;
+
+  // cuMemMap of memory that is mapped already shows new memory of that size.
+  bool separate_aliases = false;
+
+  // cuEventQuery answers success for work that is not done.
+  bool report_events_done = false;
+
+  // cuMemGetAllocationPropertiesFromHandle tells of compression whether or not it was given.
+  bool claim_compression = false;
+
+  friend bool operator==(const Lies&, const Lies&) = default;
+};
+
+// Reads names of lies separated by commas, those of the fields above; flip_copied_byte:N stands for the n-th copy
+// alone. Throws InvalidUse, quoting what is none of them.
+[[nodiscard]] Lies parse_lies(std::string_view text);
+
+}  // namespace cuvmm::driver
