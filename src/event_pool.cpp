@@ -31,6 +31,7 @@ ContextEvents::ContextEvents(std::shared_ptr<driver::Interface> interface, abi::
 
 ContextEvents::~ContextEvents() {
   for (const abi::CUevent event : idle_) destroy(event);
+  if (witness_ != nullptr) destroy(witness_);
   if (primary_of_)
     report_unless_gone(*interface_, EntryPoint::cuDevicePrimaryCtxRelease,
                        interface_->cuDevicePrimaryCtxRelease(*primary_of_));
@@ -45,12 +46,21 @@ std::optional<abi::CUdevice> ContextEvents::retain_if_primary() {
   unsigned flags = 0;
   int active = 0;
   call<EntryPoint::cuDevicePrimaryCtxGetState>(*interface_, device, &flags, &active);
-  if (active == 0) return std::nullopt;
-  abi::CUcontext primary = nullptr;
-  call<EntryPoint::cuDevicePrimaryCtxRetain>(*interface_, &primary, device);
-  if (primary == context_) return device;
-  clean_up<EntryPoint::cuDevicePrimaryCtxRelease>(*interface_, device);
+  if (active != 0) {
+    abi::CUcontext primary = nullptr;
+    call<EntryPoint::cuDevicePrimaryCtxRetain>(*interface_, &primary, device);
+    if (primary == context_) return device;
+    clean_up<EntryPoint::cuDevicePrimaryCtxRelease>(*interface_, device);
+  }
+  call<EntryPoint::cuEventCreate>(*interface_, &witness_, abi::CU_EVENT_DISABLE_TIMING);
   return std::nullopt;
+}
+
+bool ContextEvents::gone() const noexcept {
+  if (witness_ == nullptr) return false;
+  const RelaxedCaptureMode relaxed(*interface_);
+  const abi::CUresult answer = interface_->cuEventQuery(witness_);
+  return answer == abi::CUDA_ERROR_CONTEXT_IS_DESTROYED || answer == abi::CUDA_ERROR_INVALID_HANDLE;
 }
 
 abi::CUevent ContextEvents::take() noexcept {

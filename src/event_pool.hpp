@@ -31,6 +31,10 @@ class ContextEvents {
   [[nodiscard]] abi::CUcontext handle() const noexcept { return context_; }
   [[nodiscard]] bool primary() const noexcept { return primary_of_.has_value(); }
 
+  // Whether a created context has been destroyed: its streams crash the driver then, its events do not. A primary one
+  // is kept alive.
+  [[nodiscard]] bool gone() const noexcept;
+
   // An idle event, or null.
   [[nodiscard]] abi::CUevent take() noexcept;
   // A new one (cuEventCreate); the context has to be current.
@@ -49,6 +53,7 @@ class ContextEvents {
 
   std::shared_ptr<driver::Interface> interface_;
   abi::CUcontext context_;
+  abi::CUevent witness_ = nullptr;  // of a created context: tells whether that is alive
   std::optional<abi::CUdevice> primary_of_;
   std::atomic<bool> failure_reported_ = false;
 

@@ -59,6 +59,8 @@ Recorded RememberedStream::record_last() {
 
 Recorded RememberedStream::record() {
   if (last_) return *last_;
+  if (!is_default_stream(stream_) && context_->gone())
+    return failed(EntryPoint::cuEventQuery, abi::CUDA_ERROR_CONTEXT_IS_DESTROYED);
   const bool made_current = is_default_stream(stream_);
   Recorded recorded = record_with(made_current);
   if (recorded.answer != WorkAnswer::over) return recorded;
