@@ -133,7 +133,9 @@ bool PendingWork::State::held() const noexcept {
 }
 
 std::string PendingWork::State::describe() const {
-  std::string text = fmt::format("{} streams or events not done", awaited_.size());
+  std::string text =
+      fmt::format("{} not done", awaited_.size() == 1 ? std::string("1 stream or event is")
+                                                      : fmt::format("{} streams or events are", awaited_.size()));
   std::string held;
   for (const auto& capture : captures_)
     if (!capture->gone.load()) held += fmt::format("{}{}", held.empty() ? "" : ", ", capture->id.value);

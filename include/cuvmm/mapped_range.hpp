@@ -57,15 +57,17 @@ struct ChunkInfo {
 };
 
 // Learns of changes of a range: caches of registrations (NCCL, RDMA) become stale with the pages behind them. Called by
-// the thread that changes the range; may ask the range, not change it. Destroying the range tells nobody; close() does.
+// the thread that changes the range; may ask the range, not change it.
 struct RangeObserver {
-  // Before the bytes are unmapped or replaced; an exception stops the change, and nothing has changed.
+  // Before the bytes are unmapped or replaced; an exception stops the change, and nothing has changed. Also before the
+  // range is destroyed, which nothing stops: an exception then goes to the clean-up failure handler.
   std::function<void(std::size_t offset, std::size_t bytes)> before_unmap{};
   // After bytes were mapped or replaced, granted and may be used; an exception goes to the clean-up failure handler.
   std::function<void(std::size_t offset, std::size_t bytes)> after_map{};
 };
 
 class MappedRange;
+struct RangeAppend;
 
 // As long as it or a copy lives, no page of the range is taken away from under its address. May outlive the range.
 class RangePin {
@@ -136,7 +138,8 @@ class MappedRange {
   // source's options say.
 
   // Makes the content `bytes` longer and returns the offset at which the new part begins: the size() before. It first
-  // uses what the last chunk has left, wherever that lies, then creates chunks as the policy says. Throws
+  // uses what the last chunk has left, then creates chunks as the policy says, or just as large as needed where there
+  // is no memory for more. After memory of another location it is as append(bytes, properties().location). Throws
   // OutOfDeviceMemory or OutOfHostMemory, OutOfAddressSpace where the addresses behind the range are taken,
   // NotSupported, and others as the driver fails.
   std::size_t append(std::size_t bytes);
@@ -207,9 +210,9 @@ class MappedRange {
   [[nodiscard]] StreamUses& uses() noexcept;
   // Work of this stream may use the range, from now on and until no_longer_used_on(), which is due before the stream is
   // destroyed. May be told before the work is given to the stream or after, but before the range is changed. Of a
-  // stream that is being captured tell uses().used_on() instead: it answers the number that graph_gone() has to be
-  // told.
-  void used_on(CUstream_st* stream) { static_cast<void>(uses().used_on(stream)); }
+  // stream that is being captured it answers the number of the capture, which uses().graph_gone() has to be told when
+  // the graph is gone.
+  std::optional<CaptureId> used_on(CUstream_st* stream) { return uses().used_on(stream); }
   void no_longer_used_on(CUstream_st* stream) { uses().no_longer_used_on(stream); }
 
   // --- Others that hold on to the range.
@@ -243,9 +246,8 @@ class MappedRange {
   [[nodiscard]] const std::shared_ptr<PhysicalSource>& source() const noexcept;
 
  private:
-  friend struct RangeAppend;
   class Impl;
-  friend Result<void> try_append_all(std::span<const struct RangeAppend> appends);
+  friend Result<void> try_append_all(std::span<const RangeAppend> appends);
   explicit MappedRange(std::unique_ptr<Impl> impl) noexcept;
 
   std::unique_ptr<Impl> impl_;

@@ -21,6 +21,8 @@ void MappedRange::Impl::Growth::commit() noexcept {
   } else {
     const Extent whole{placed_.begin()->first, range::end_of(placed_) - placed_.begin()->first};
     range_->mapped_bytes_ += range::bytes_of(placed_);
+    for (const auto& chunk : placed_)
+      if (chunk.second.properties().location != range_->properties_.location) range_->several_locations_ = true;
     range_->chunks_.merge(std::move(placed_));
     range_->size_ = new_size_;
     range_->tell_after_map(whole);
@@ -101,6 +103,10 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::place(const Extent& extent,
 
 namespace {
 
+bool is_shortage(const Failure& failure) noexcept {
+  return failure.kind == ErrorKind::out_of_device_memory || failure.kind == ErrorKind::out_of_host_memory;
+}
+
 // Failures that a machine without a feature was seen to answer when it is asked for.
 bool may_be_for_a_feature(const Failure& failure) noexcept {
   return failure.code == abi::CUDA_ERROR_UNKNOWN || failure.code == abi::CUDA_ERROR_NOT_SUPPORTED ||
@@ -178,10 +184,15 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::grow(const Extent& extent, 
   }
 }
 
-std::vector<std::size_t> MappedRange::Impl::chunk_sizes(const Extent& extent) const {
+std::vector<std::size_t> MappedRange::Impl::chunk_sizes(const ChunkPolicy& policy, const Extent& extent,
+                                                        const Location& location) const {
+  std::size_t mapped = mapped_bytes_;
+  // What grows elsewhere is no reason to take much here. Most ranges are of one location.
+  if (several_locations_ || location != properties_.location)
+    for (const auto& chunk : chunks_)
+      if (chunk.second.properties().location != location) mapped -= chunk.second.size();
   const std::size_t capacity = std::max(addresses_->size(), extent.end());
-  const std::vector<std::size_t> planned =
-      options_.chunks.plan({mapped_bytes_, extent.bytes, capacity - extent.offset, granularity_});
+  const std::vector<std::size_t> planned = policy.plan({mapped, extent.bytes, capacity - extent.offset, granularity_});
   std::vector<std::size_t> sizes;
   std::size_t offset = extent.offset;
   for (std::size_t left : planned) {
@@ -208,16 +219,15 @@ std::size_t total_of(std::span<const std::size_t> sizes) {
 
 Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t bytes, const Location* location,
                                                                     std::size_t* begin) {
+  const Location where = location != nullptr ? *location : properties_.location;
   const std::size_t mapped_end = range::end_of(chunks_);
-  const bool elsewhere =
-      location != nullptr && !chunks_.empty() && std::prev(chunks_.end())->second.properties().location != *location;
+  const bool elsewhere = !chunks_.empty() && std::prev(chunks_.end())->second.properties().location != where;
   *begin = elsewhere ? std::max(size_, mapped_end) : size_;
   if (bytes > SIZE_MAX / 2 - *begin)
     return refusal("MappedRange::append", fmt::format("bytes = {}", bytes), "No range has that many addresses",
                    "Append less");
   const std::size_t end = *begin + bytes;
   if (bytes == 0 || end <= mapped_end) return Growth(*this, {}, bytes == 0 ? size_ : end);
-  const Location where = location != nullptr ? *location : properties_.location;
   if (auto allowed = check_place("MappedRange::append", {0, granularity_}, where); !allowed) return allowed.failure();
   Extent needed;
   needed.offset = std::max(mapped_end, *begin / granularity_ * granularity_);
@@ -225,9 +235,17 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t 
   // Addresses first: a reservation that is chained on is a border for chunks.
   if (needed.end() > addresses_->size())
     if (auto room = make_room(needed); !room) return room.failure();
-  const std::vector<std::size_t> sizes = chunk_sizes(needed);
-  needed.bytes = total_of(sizes);
-  return grow(needed, sizes, where, end);
+  const std::vector<std::size_t> sizes = chunk_sizes(options_.chunks, needed, where);
+  auto growth = grow({needed.offset, total_of(sizes)}, sizes, where, end);
+  if (!growth && is_shortage(growth.failure()) && total_of(sizes) > needed.bytes) {
+    const std::vector<std::size_t> exact = chunk_sizes(ChunkPolicy::exact(), needed, where);
+    if (auto smaller = grow(needed, exact, where, end); smaller) return smaller;
+  }
+  if (growth || !is_shortage(growth.failure())) return growth;
+  Failure failure = growth.failure();
+  failure.asked_bytes = bytes;
+  failure.rounded_bytes = needed.bytes;
+  return failure;
 }
 
 Result<std::size_t> MappedRange::Impl::append(std::size_t bytes, const Location* location) {

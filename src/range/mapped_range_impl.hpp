@@ -99,15 +99,15 @@ class MappedRange::Impl {
   // Whether asking again without a feature is allowed and may help; takes the feature out of the properties.
   bool do_without_feature(const Failure& failure);
   Result<void> learn_what_was_got(const SharedPhysicalMemory& memory);
-  std::vector<std::size_t> chunk_sizes(const Extent& extent) const;
+  std::vector<std::size_t> chunk_sizes(const ChunkPolicy& policy, const Extent& extent, const Location& location) const;
   void undo(ChunkMap placed) noexcept;
 
   void take_rights_back(std::size_t end, std::span<const abi::CUmemAccessDesc> previous);
 
   // Giving back.
   Result<void> allow_unmap(std::string_view call, const Extent& extent) const;
-  Result<void> wait_for_device();
-  Result<void> release(ChunkMap released);
+  Result<void> wait_for_device(std::string_view call);
+  Result<void> release(std::string_view call, ChunkMap released);
   void take_out(ChunkMap& released, const Extent& extent);
   void put_back(ChunkMap&& chunks) noexcept;
   void abandon() noexcept;
@@ -118,7 +118,8 @@ class MappedRange::Impl {
 
   std::vector<std::weak_ptr<const std::string>> pins_;
   std::vector<std::weak_ptr<const RangeObserver>> observers_;
-  bool features_known_ = false;  // what was asked for has been compared with what was got
+  bool several_locations_ = false;  // there is or was a chunk of another one than the range's own
+  bool features_known_ = false;     // what was asked for has been compared with what was got
 
   friend class MappedRange;
 };

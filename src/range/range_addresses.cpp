@@ -23,19 +23,21 @@ Result<std::shared_ptr<RangeAddresses>> RangeAddresses::reserve(const Driver& dr
   }
 }
 
-RangeAddresses::RangeAddresses(AddressReservation first) : size_(first.size()) {
+RangeAddresses::RangeAddresses(AddressReservation first)
+    : driver_(first.driver()), address_(first.address()), first_size_(first.size()), size_(first.size()) {
   reservations_.push_back(std::move(first));
 }
 
 Result<void> RangeAddresses::extend(std::size_t wanted, std::size_t least) {
-  reservations_.reserve(reservations_.size() + 1);
   const DeviceAddress end = address() + size_;
   std::optional<Failure> failure;
   for (const std::size_t bytes : {std::max(wanted, least), least}) {
     auto next = AddressReservation::try_create(driver(), bytes, 0, end);
     if (next && next->address() == end) {
-      size_ += bytes;
+      const std::lock_guard lock(mutex_);
       reservations_.push_back(std::move(next).value());
+      size_ += bytes;
+      chained_ = true;
       return {};
     }
     if (!next) failure = next.failure();
@@ -53,6 +55,8 @@ Result<void> RangeAddresses::extend(std::size_t wanted, std::size_t least) {
 }
 
 std::size_t RangeAddresses::reservation_end(std::size_t offset) const noexcept {
+  if (!chained_) return first_size_;
+  const std::lock_guard lock(mutex_);
   std::size_t end = 0;
   for (const AddressReservation& each : reservations_) {
     end += each.size();

@@ -27,9 +27,9 @@ class RangeAddresses {
   // Chains another reservation to the end, of `wanted` bytes or no less than `least`.
   [[nodiscard]] Result<void> extend(std::size_t wanted, std::size_t least);
 
-  [[nodiscard]] const Driver& driver() const noexcept { return reservations_.front().driver(); }
-  [[nodiscard]] DeviceAddress address() const noexcept { return reservations_.front().address(); }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] const Driver& driver() const noexcept { return driver_; }
+  [[nodiscard]] DeviceAddress address() const noexcept { return address_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }  // for the thread that extends
   // Where the reservation ends in which the offset lies: a chunk must not lie across.
   [[nodiscard]] std::size_t reservation_end(std::size_t offset) const noexcept;
 
@@ -64,7 +64,13 @@ class RangeAddresses {
   void free();
 
  private:
-  std::vector<AddressReservation> reservations_;
+  // Retired chunks are unmapped by any thread, also while the range's own extends: what those need does not change, or
+  // is read under the lock.
+  const Driver driver_;
+  const DeviceAddress address_;
+  const std::size_t first_size_;
+  std::atomic<bool> chained_ = false;             // there is more than the first reservation
+  std::vector<AddressReservation> reservations_;  // changed under the lock
   std::size_t size_;
   std::atomic<std::size_t> out_of_use_ = 0;      // entries of the two maps; a range with none needs no lock
   mutable std::mutex mutex_;                     // guards what follows

@@ -35,8 +35,15 @@ Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent&
   return {};
 }
 
-Result<void> MappedRange::Impl::wait_for_device() {
-  return uses_.so_far().wait_for(options_.device_wait);
+Result<void> MappedRange::Impl::wait_for_device(std::string_view call) {
+  Result<void> waited = uses_.so_far().wait_for(options_.device_wait);
+  if (waited) return waited;
+  Failure failure = waited.failure();
+  if (failure.code == 0) {  // not the driver's: too long a wait, or a graph that may still run
+    failure.call = call;
+    failure.arguments = fmt::format("{}, {}", name(), failure.arguments);
+  }
+  return failure;
 }
 
 void MappedRange::Impl::tell_before_unmap(const Extent& extent) const {
@@ -77,7 +84,7 @@ void MappedRange::Impl::put_back(ChunkMap&& chunks) noexcept {
 }
 
 // Retires the chunks, or waits and unmaps them. Those that stay mapped after a failure are the range's again.
-Result<void> MappedRange::Impl::release(ChunkMap released) {
+Result<void> MappedRange::Impl::release(std::string_view call, ChunkMap released) {
   if (released.empty()) return {};
   if (options_.retire_queue) {
     const std::size_t bytes = range::bytes_of(released);
@@ -95,7 +102,7 @@ Result<void> MappedRange::Impl::release(ChunkMap released) {
     ++generation_;
     return {};
   }
-  Result<void> result = wait_for_device();
+  Result<void> result = wait_for_device(call);
   if (result) {
     const std::size_t before = released.size();
     result = addresses_->unmap(released);
@@ -112,7 +119,7 @@ Result<void> MappedRange::Impl::unmap(std::string_view call, std::size_t offset,
   tell_before_unmap(extent);
   ChunkMap released;
   take_out(released, extent);
-  return release(std::move(released));
+  return release(call, std::move(released));
 }
 
 Result<void> MappedRange::Impl::truncate(std::size_t bytes) {
@@ -156,7 +163,7 @@ Result<SharedPhysicalMemory> MappedRange::Impl::replace(std::size_t offset, cons
     return allowed.failure();
   if (auto allowed = allow_unmap("MappedRange::replace", extent); !allowed) return allowed.failure();
   tell_before_unmap(extent);
-  if (auto waited = wait_for_device(); !waited) return waited.failure();
+  if (auto waited = wait_for_device("MappedRange::replace"); !waited) return waited.failure();
 
   ChunkMap old;
   take_out(old, extent);
@@ -195,7 +202,7 @@ void MappedRange::Impl::close() {
   const Extent whole{0, range::end_of(chunks_)};
   allow_unmap("MappedRange::close", whole).value();
   if (!chunks_.empty()) tell_before_unmap(whole);
-  wait_for_device().value();
+  wait_for_device("MappedRange::close").value();
   addresses_->clear_quarantine({0, addresses_->size()}).value();
   const auto deadline = std::chrono::steady_clock::now() + options_.device_wait;
   while (addresses_->is_retiring()) {
@@ -223,15 +230,25 @@ void MappedRange::Impl::close() {
 // done it stays mapped for ever: better lost than taken from under running work.
 MappedRange::Impl::~Impl() {
   if (chunks_.empty()) return;
+  constexpr std::string_view call = "MappedRange::~MappedRange";
   Failure failure;
+  try {
+    tell_before_unmap({0, range::end_of(chunks_)});
+  } catch (const Error& error) {
+    report_cleanup_failure(error.failure());
+  } catch (const std::exception& error) {
+    failure.call = "RangeObserver::before_unmap";
+    failure.rule = error.what();
+    report_cleanup_failure(failure);
+  }
   try {
     ChunkMap released;
     take_out(released, {0, SIZE_MAX});
-    Result<void> given = release(std::move(released));
+    Result<void> given = release(call, std::move(released));
     if (!given && options_.retire_queue && !chunks_.empty()) {  // no room in the queue: wait here
       options_.retire_queue.reset();
       take_out(released = {}, {0, SIZE_MAX});
-      given = release(std::move(released));
+      given = release(call, std::move(released));
     }
     if (given) return;
     failure = given.failure();

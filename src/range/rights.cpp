@@ -81,7 +81,7 @@ void MappedRange::Impl::take_rights_back(std::size_t end, std::span<const abi::C
 }
 
 Result<void> MappedRange::Impl::revoke(const Location& location) {
-  if (auto waited = wait_for_device(); !waited) return waited;
+  if (auto waited = wait_for_device("MappedRange::revoke"); !waited) return waited;
   const AccessGrant none{location, AccessRights::none};
   return grant(std::span(&none, 1));
 }

@@ -79,7 +79,7 @@ TEST_F(StreamUsesTest, AWaitEndsAtItsDeadlineAndTellsHowMuchIsOpen) {
   const Result<void> waited = work.wait_for(1ms);
   ASSERT_FALSE(waited);
   EXPECT_EQ(waited.failure().kind, ErrorKind::timed_out);
-  EXPECT_TRUE(mentions(waited.failure().message(), "1 streams or events")) << waited.failure().message();
+  EXPECT_TRUE(mentions(waited.failure().message(), "1 stream or event is")) << waited.failure().message();
   RetirementMachine::open(word);
   EXPECT_TRUE(work.wait_for(std::chrono::nanoseconds::max()));
 }

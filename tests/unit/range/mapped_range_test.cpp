@@ -187,6 +187,39 @@ TEST_F(MappedRangeTest, MemoryOfSeveralDevicesLiesBehindOnePointer) {
   EXPECT_EQ(read(one, 0, 4_MiB), content);
 }
 
+TEST_F(MappedRangeTest, AppendsWithoutALocationUseTheRangesOwn) {
+  auto one = range(small(64_MiB, ChunkPolicy::fixed(4_MiB)));
+  one.append(100);
+  EXPECT_EQ(one.append(100, device1), 4_MiB);
+  EXPECT_EQ(one.append(100), 8_MiB) << "what the other device's chunk has left is not the range's own memory";
+  EXPECT_EQ(one.chunks().back().location, device0);
+}
+
+TEST_F(MappedRangeTest, ThePolicyLooksAtEachLocationByItself) {
+  auto one = range(small(256_MiB, ChunkPolicy::geometric()));
+  one.append(16_MiB);
+  one.append(2_MiB, device1);
+  EXPECT_EQ(one.chunks().back().bytes, 2_MiB) << "not as much as is mapped on the first device";
+  one.append(2_MiB);
+  EXPECT_EQ(one.chunks().back().bytes, 16_MiB);
+}
+
+TEST_F(MappedRangeTest, WhereThePolicyAsksForTooMuchJustEnoughIsTaken) {
+  PhysicalSourceOptions few;
+  few.budgets = {{device0, 24_MiB}};
+  MappedRangeOptions options = small(256_MiB, ChunkPolicy::geometric());
+  options.source = PhysicalSource::create(machine_.driver(), few);
+  auto one = range(options);
+  one.append(16_MiB);
+  EXPECT_EQ(one.append(3_MiB), 16_MiB) << "geometric asks for 16 MiB, and 8 are left";
+  EXPECT_EQ(one.chunks().back().bytes, 4_MiB);
+  const auto refused = one.try_append(6_MiB);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure().asked_bytes, 6_MiB) << "what the caller asked for";
+  EXPECT_EQ(refused.failure().rounded_bytes, 6_MiB) << "5 MiB beyond what is left, in whole granules";
+  EXPECT_EQ(one.append(5_MiB), 19_MiB);
+}
+
 TEST_F(MappedRangeTest, AliasesShareTheirBytes) {
   auto one = range();
   one.append(2_MiB);
@@ -541,6 +574,14 @@ TEST_F(MappedRangeTest, ObserversHearOfChangesInTime) {
   one.append(2_MiB);
   EXPECT_EQ(heard, (std::vector<std::string>{"after 0+2 mapped", "before 0+2 mapped", "after 0+2 mapped",
                                              "before 0+2 mapped"}));
+  {
+    RangeObservation last;
+    auto other = range();
+    other.append(2_MiB);
+    last = other.observe({[&](std::size_t, std::size_t) { heard.push_back("gone"); }, {}});
+    heard.clear();
+  }
+  EXPECT_EQ(heard, std::vector<std::string>{"gone"}) << "the destructor tells, too";
   const auto veto = one.observe({[](std::size_t, std::size_t) { throw std::runtime_error("not now"); }, {}});
   EXPECT_THROW(one.unmap(0, one.size()), std::runtime_error);
   EXPECT_NE(one.mapped_bytes(), 0u);

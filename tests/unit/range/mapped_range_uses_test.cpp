@@ -58,7 +58,12 @@ TEST_F(MappedRangeUses, AWaitThatLastsTooLongChangesNothing) {
   machine_.wait(stream_, word_);
   use(range, 0, stream_);
   const auto fresh = range.source()->acquire({}, 2_MiB);
-  EXPECT_THROW(range.unmap(0, 2_MiB), TimedOut);
+  const auto refused = range.try_unmap(0, 2_MiB);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure().kind, ErrorKind::timed_out);
+  EXPECT_EQ(refused.failure().call, "MappedRange::unmap");
+  EXPECT_NE(refused.failure().arguments.find("1 stream or event is not done"), std::string::npos)
+      << refused.failure().message();
   EXPECT_THROW(range.replace(0, fresh), TimedOut);
   EXPECT_THROW(range.truncate(0), TimedOut);
   EXPECT_THROW(range.revoke(machine_.device().location()), TimedOut);
@@ -199,7 +204,7 @@ TEST_F(MappedRangeUses, ARangeUsedInACaptureIsHeldUntilTheGraphIsGone) {
   auto range = MappedRange::create(machine_.driver(), small(5ms));
   range.append(2_MiB);
   machine_.begin_capture(stream_);
-  const auto capture = range.uses().used_on(stream_);
+  const auto capture = range.used_on(stream_);
   ASSERT_TRUE(capture);
   use(range, 0, stream_);
   const CUgraph graph = machine_.end_capture(stream_);
