@@ -80,16 +80,19 @@ struct Configuration {
 
   std::vector<HostKernel> kernels;  // beside the built-in ones; of two of one name the later counts
 
-  // Where warnings of the faithful mode go; standard error where not given. Called from any thread, one call at a
-  // time, during driver calls; it must not call the driver itself.
+  // Where warnings of the faithful mode go; standard error where not given. Called from any thread, by one thread at a
+  // time, during the driver call that is warned of and before it changes anything: if the receiver throws, the call
+  // answers UNKNOWN and nothing is changed. It may call the driver, and is called again within itself if that is to be
+  // warned of, too; it must not wait for another thread that calls the driver.
   std::function<void(const std::string&)> on_warning;
 
   Configuration();
 
   // The default configuration with the settings in the JSON file that CUVMM_EMULATOR_CONFIG names, if it is set, and
   // over them those in CUVMM_EMULATOR: "profile=h200-580,devices=2,set-access-fails". docs/emulator.md lists the
-  // settings. There are at least `least_devices` devices, also where fewer are set. Throws std::invalid_argument, which
-  // names the setting, its value, what is allowed, and where it came from.
+  // settings; the file must be a regular one of at most 1 MiB. There are at least `least_devices` devices, also where
+  // fewer are set. Throws std::invalid_argument, which names the setting, its value, what is allowed, and where it came
+  // from.
   [[nodiscard]] static Configuration from_environment(int least_devices = 1);
 
   // Throws std::invalid_argument, which names the setting, the rule and the way out, for a configuration no driver can

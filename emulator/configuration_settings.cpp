@@ -125,18 +125,24 @@ std::vector<Setting> make_settings() {
   };
 }
 
+// For messages, which quote no novels.
+std::string shortened(const std::string& text) {
+  constexpr std::size_t most = 100;
+  return text.size() > most ? text.substr(0, most) + "..." : text;
+}
+
 void set(Configuration& configuration, const GivenSetting& given) {
   for (const Setting& setting : settings()) {
     if (setting.name != given.name) continue;
     if (setting.set(configuration, given.value)) return;
     throw std::invalid_argument(fmt::format("emulated driver: {} is '{}' (from {}); it may be: {}", given.name,
-                                            given.value, given.source, setting.values));
+                                            shortened(given.value), given.source, setting.values));
   }
   std::vector<std::string> names;
   for (const Setting& setting : settings()) names.push_back(setting.name);
   throw std::invalid_argument(
-      fmt::format("emulated driver: there is no setting '{}' (from {}, value '{}'); there are: {}", given.name,
-                  given.source, given.value, fmt::join(names, ", ")));
+      fmt::format("emulated driver: there is no setting '{}' (from {}, value '{}'); there are: {}",
+                  shortened(given.name), given.source, shortened(given.value), fmt::join(names, ", ")));
 }
 
 }  // namespace

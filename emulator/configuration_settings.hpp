@@ -31,7 +31,7 @@ struct GivenSetting {
 
 // The settings in "name=value,name,...", where a name alone means true; in a JSON object of the same names, whose
 // values are strings, numbers, booleans, or lists of them where a setting may be given several times. Both throw
-// std::invalid_argument for text that has not that form.
+// std::invalid_argument for text that has not that form; JSON that is nested deeply is not looked at to its end.
 [[nodiscard]] std::vector<GivenSetting> settings_in_list(std::string_view text, const std::string& source);
 [[nodiscard]] std::vector<GivenSetting> settings_in_json(const std::string& text, const std::string& source);
 

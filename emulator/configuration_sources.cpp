@@ -1,17 +1,18 @@
 // Settings from a list, from JSON, and from the environment.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <ios>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "emulator/configuration_settings.hpp"
+#include "emulator/memory/file_descriptor.hpp"
 
 namespace cuvmm::emulator {
 namespace {
@@ -25,26 +26,76 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
 }
 
+constexpr std::size_t most_bytes = std::size_t{1} << 20;  // of a file
+constexpr int most_nesting = 8;                           // of JSON; settings need two levels
+
+// For messages, which quote no novels.
+std::string shortened(std::string text) {
+  constexpr std::size_t most = 200;
+  if (text.size() > most) text.replace(most, std::string::npos, "...");
+  return text;
+}
+
 std::string text_of(const std::string& name, const Json& value, const std::string& source) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number() || value.is_boolean()) return value.dump();
   throw std::invalid_argument(
       fmt::format("emulated driver: {} is {} (from {}); it may be a string, a number, a boolean "
                   "or a list of them",
-                  name, value.dump(), source));
+                  shortened(name), shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace)), source));
+}
+
+[[noreturn]] void refuse_file(const std::string& path, std::string_view why) {
+  throw std::invalid_argument(fmt::format(
+      "emulated driver: the file '{}' (from CUVMM_EMULATOR_CONFIG) cannot be read: {}; it must be a readable JSON file "
+      "of at most {} bytes",
+      path, why, most_bytes));
+}
+
+// What is no file proper (a FIFO, a device) might never end, or never begin.
+memory::FileDescriptor opened(const std::string& path) {
+  memory::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0) refuse_file(path, std::strerror(errno));
+  if (S_ISDIR(status.st_mode)) refuse_file(path, "it is a directory");
+  if (!S_ISREG(status.st_mode)) refuse_file(path, "it is no regular file");
+  return file;
 }
 
 std::string content_of(const std::string& path) {
-  std::ifstream file;
-  file.exceptions(std::ios::badbit | std::ios::failbit);
+  const memory::FileDescriptor file = opened(path);
+  std::string content(most_bytes + 1, '\0');
+  std::size_t length = 0;
+  while (length < content.size()) {
+    const ssize_t count = ::read(file.get(), content.data() + length, content.size() - length);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) refuse_file(path, std::strerror(errno));
+    if (count == 0) break;
+    length += static_cast<std::size_t>(count);
+  }
+  if (length > most_bytes) refuse_file(path, "it is larger");
+  content.resize(length);
+  return content;
+}
+
+// Ends the parsing of what is nested too deep, of which the rest is not looked at.
+struct NestedTooDeep {};
+
+Json parsed(const std::string& text, const std::string& source) {
+  const auto check_depth = [](int depth, Json::parse_event_t, const Json&) {
+    if (depth > most_nesting) throw NestedTooDeep();
+    return true;
+  };
   try {
-    file.open(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  } catch (const std::ios_base::failure&) {
+    return Json::parse(text, check_depth);
+  } catch (const NestedTooDeep&) {
     throw std::invalid_argument(
-        fmt::format("emulated driver: the file '{}' (from CUVMM_EMULATOR_CONFIG) cannot be read: "
-                    "{}; it must be a readable JSON file",
-                    path, std::strerror(errno)));
+        fmt::format("emulated driver: {} is nested more than {} deep; it must be one object of settings, whose values "
+                    "are strings, numbers, booleans or lists of them",
+                    source, most_nesting));
+  } catch (const Json::exception& error) {
+    throw std::invalid_argument(fmt::format("emulated driver: {} is not JSON: {}; it must be one object of settings",
+                                            source, shortened(error.what())));
   }
 }
 
@@ -71,13 +122,7 @@ std::vector<GivenSetting> settings_in_list(std::string_view text, const std::str
 }
 
 std::vector<GivenSetting> settings_in_json(const std::string& text, const std::string& source) {
-  Json content;
-  try {
-    content = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw std::invalid_argument(
-        fmt::format("emulated driver: {} is not JSON: {}; it must be one object of settings", source, error.what()));
-  }
+  const Json content = parsed(text, source);
   if (!content.is_object())
     throw std::invalid_argument(
         fmt::format("emulated driver: {} is JSON, but not an object; it must be one object of settings", source));

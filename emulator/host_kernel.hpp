@@ -65,7 +65,8 @@ struct KernelCall {
   std::uint64_t tries = 0;  // how often this launch was called before and answered `again`
 };
 
-// A kernel. Its functions are called from any thread, also for several launches at once.
+// A kernel. Its functions are called from any thread, also for several launches at once. `run` must not call the
+// driver, which answers NOT_PERMITTED then, as it does within a host function.
 struct HostKernel {
   std::string name;
   std::vector<std::size_t> argument_bytes;  // the size of each argument, in order

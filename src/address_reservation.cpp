@@ -40,13 +40,35 @@ const Driver& AddressReservation::driver() const noexcept {
   return state_->driver;
 }
 
-void AddressReservation::free() {
+AddressReservation AddressReservation::adopt(const Driver& driver, DeviceAddress address, std::size_t bytes) {
+  if (address.value == 0 || bytes == 0)
+    raise(invalid_use("AddressReservation::adopt", fmt::format("address = {:#x}, bytes = {}", address.value, bytes),
+                      "Neither the address nor the size of a reservation is 0",
+                      "Pass what cuMemAddressReserve returned and was asked for"));
+  auto state = std::make_shared<State>(driver, bytes);
+  state->address = address;
+  state->owned = true;
+  return AddressReservation(std::move(state));
+}
+
+void AddressReservation::require_no_mapping(std::string_view function) const {
   const long mappings = state_.use_count() - 1;
   if (mappings > 0)
-    raise(invalid_use("AddressReservation::free",
-                      fmt::format("address = {:#x}, size = {}", state_->address.value, state_->size),
+    raise(invalid_use(function, fmt::format("address = {:#x}, size = {}", state_->address.value, state_->size),
                       fmt::format("{} mapping{} left in the range", mappings, mappings == 1 ? " is" : "s are"),
                       "Destroy or unmap the mappings first"));
+}
+
+DeviceAddress AddressReservation::give_out() {
+  require_no_mapping("AddressReservation::give_out");
+  const DeviceAddress address = state_->address;
+  state_->owned = false;
+  state_.reset();
+  return address;
+}
+
+void AddressReservation::free() {
+  require_no_mapping("AddressReservation::free");
   call<EntryPoint::cuMemAddressFree>(state_->driver.interface(), state_->address.value, state_->size);
   state_->owned = false;
   state_.reset();

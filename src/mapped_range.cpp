@@ -73,6 +73,7 @@ MappedRange::Impl::Impl(std::shared_ptr<range::RangeAddresses> addresses, Mapped
       granularity_(granularity),
       properties_(options_.memory),
       grants_(options_.grants),
+      descriptors_(range::descriptors_of(grants_)),
       uses_(addresses_->driver()) {}
 
 std::string MappedRange::Impl::name() const {

@@ -56,7 +56,7 @@ void PendingWork::State::fail(const std::shared_ptr<ContextEvents>& context, Fai
 }
 
 RememberedStream::Recorded PendingWork::State::record(Awaited& awaited) {
-  const RememberedStream::Recorded recorded = awaited.stream->try_record();
+  RememberedStream::Recorded recorded = awaited.stream->try_record();
   last_entry_ = recorded.entry;
   last_code_ = recorded.code;
   if (recorded.answer == WorkAnswer::failed)
@@ -203,6 +203,7 @@ Result<void> PendingWork::wait_until(std::chrono::steady_clock::time_point deadl
 }
 
 Result<void> PendingWork::wait_for(std::chrono::nanoseconds duration) {
+  if (!state_) return {};
   return wait_until(deadline_after(duration));
 }
 

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "driver/convert.hpp"
 #include "owner_states.hpp"
+#include "pointer_query.hpp"
+#include "refusal.hpp"
 
 namespace cuvmm {
 
@@ -31,6 +34,15 @@ void explain_size(Failure& failure, const Driver& driver, const abi::CUmemAlloca
   failure.rounded_bytes = rounded;
 }
 
+// Adds that it was the NUMA node, where nothing else can be wrong.
+void explain_node(Failure& failure, const Location& location) {
+  if (location.kind != LocationKind::host_numa || failure.rounded_bytes) return;
+  failure.rule = fmt::format("NUMA node {} of the host must be there and have memory; the driver says: {}", location.id,
+                             failure.rule);
+  failure.way_out =
+      "Name a node that /sys/devices/system/node/has_memory lists, or Location::host() for memory of any node";
+}
+
 // Adds how much is free, if the current context is one of the device that ran out.
 void explain_shortage(Failure& failure, const Driver& driver, const Location& location) {
   int current = -1;
@@ -40,6 +52,14 @@ void explain_shortage(Failure& failure, const Driver& driver, const Location& lo
   if (location.kind == LocationKind::device && interface.cuCtxGetDevice(&current) == abi::CUDA_SUCCESS &&
       current == location.id && interface.cuMemGetInfo(&free, &total) == abi::CUDA_SUCCESS)
     failure.free_bytes = free;
+}
+
+std::optional<Failure> refusal_to_adopt(unsigned long long handle, std::size_t bytes) {
+  if (handle != 0 && bytes != 0) return std::nullopt;
+  return invalid_use(
+      "PhysicalMemory::adopt", fmt::format("handle = {:#x}, bytes = {}", handle, bytes),
+      "Neither the handle nor the size of memory is 0",
+      "Pass what cuMemCreate, an import or a retain returned, and the size that was given to cuMemCreate");
 }
 
 }  // namespace
@@ -57,7 +77,10 @@ Result<PhysicalMemory> PhysicalMemory::try_create(const Driver& driver, const Me
     return PhysicalMemory(std::move(state));
   }
   Failure failure = created.failure();
-  if (failure.code == abi::CUDA_ERROR_INVALID_VALUE) explain_size(failure, driver, converted, bytes);
+  if (failure.code == abi::CUDA_ERROR_INVALID_VALUE) {
+    explain_size(failure, driver, converted, bytes);
+    explain_node(failure, properties.location);
+  }
   if (failure.kind == ErrorKind::out_of_device_memory) explain_shortage(failure, driver, properties.location);
   if (failure.kind == ErrorKind::not_permitted && properties.handle_types.contains(HandleType::fabric))
     failure.feature = "fabric handles";
@@ -66,6 +89,50 @@ Result<PhysicalMemory> PhysicalMemory::try_create(const Driver& driver, const Me
 
 PhysicalMemory PhysicalMemory::create(const Driver& driver, const MemoryProperties& properties, std::size_t bytes) {
   return try_create(driver, properties, bytes).value();
+}
+
+PhysicalMemory PhysicalMemory::adopt(const Driver& driver, unsigned long long handle,
+                                     const MemoryProperties& properties, std::size_t bytes) {
+  if (const auto refused = refusal_to_adopt(handle, bytes)) raise(*refused);
+  auto state = std::make_shared<State>(driver, properties, bytes);
+  state->handle = handle;
+  state->owned = true;
+  return PhysicalMemory(std::move(state));
+}
+
+PhysicalMemory PhysicalMemory::adopt(const Driver& driver, unsigned long long handle, std::size_t bytes) {
+  if (const auto refused = refusal_to_adopt(handle, bytes)) raise(*refused);
+  abi::CUmemAllocationProp got{};
+  call<EntryPoint::cuMemGetAllocationPropertiesFromHandle>(driver.interface(), &got, handle);
+  return adopt(driver, handle, driver::from_abi(got), bytes);
+}
+
+Result<PhysicalMemory> PhysicalMemory::try_retain(const Driver& driver, DeviceAddress address) {
+  auto state = std::make_shared<State>(driver, MemoryProperties{}, 0);  // before the call: nothing may fail after it
+  const Result<void> retained =
+      try_call<EntryPoint::cuMemRetainAllocationHandle>(driver.interface(), &state->handle, address.as_pointer<void>());
+  if (!retained) return retained.failure();
+  state->owned = true;
+  const auto facts = query_pointer(driver, address);
+  if (!facts) return facts.failure();
+  abi::CUmemAllocationProp got{};
+  const Result<void> asked =
+      try_call<EntryPoint::cuMemGetAllocationPropertiesFromHandle>(driver.interface(), &got, state->handle);
+  if (!asked) return asked.failure();
+  state->size = facts->size;
+  state->properties = driver::from_abi(got);
+  return PhysicalMemory(std::move(state));
+}
+
+PhysicalMemory PhysicalMemory::retain(const Driver& driver, DeviceAddress address) {
+  return try_retain(driver, address).value();
+}
+
+unsigned long long PhysicalMemory::give_out() noexcept {
+  const unsigned long long handle = state_->handle;
+  state_->owned = false;
+  state_.reset();
+  return handle;
 }
 
 std::size_t PhysicalMemory::granularity(const Driver& driver, const MemoryProperties& properties, Granularity which) {

@@ -11,10 +11,12 @@
 namespace cuvmm::emulator::api {
 
 template <class Work>
-CUresult EmulatedDriver::answer(Work&& work) noexcept {
+CUresult EmulatedDriver::answer_of(Work&& work) noexcept {
   try {
     const Answer answer = std::forward<Work>(work)();
     return conclude(answer.code, answer.rule, answer.detail.c_str());
+  } catch (const memory::FileLimitReached& error) {
+    return conclude(CUDA_ERROR_OUT_OF_MEMORY, Rule::operating_system, error.what());
   } catch (const std::bad_alloc&) {
     return conclude(CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity, "the process has no memory left");
   } catch (const std::system_error& error) {
@@ -24,6 +26,14 @@ CUresult EmulatedDriver::answer(Work&& work) noexcept {
   } catch (...) {
     return conclude(CUDA_ERROR_UNKNOWN, Rule::callback_throws, "an exception of unknown type");
   }
+}
+
+// A call within which the last reference to the driver went, in an operation that the call ran, ends the driver last.
+template <class Work>
+CUresult EmulatedDriver::answer(Work&& work) noexcept {
+  const CUresult code = answer_of(std::forward<Work>(work));
+  execution::end_if_due();
+  return code;
 }
 
 template <class Work>

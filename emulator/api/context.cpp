@@ -4,8 +4,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "emulator/api/thread_storage.hpp"
 #include "emulator/execution/context.hpp"
+#include "emulator/thread_storage.hpp"
 
 namespace cuvmm::emulator::api {
 namespace {

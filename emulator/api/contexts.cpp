@@ -41,17 +41,36 @@ Answer EmulatedDriver::check_device_whole(CUdevice device) {
   return {};
 }
 
-void EmulatedDriver::end(const Context& context, const std::optional<ContextLife>& life) {
+void EmulatedDriver::end(Context& context, const std::optional<ContextLife>& life) {
   if (!life) return;
   (void)engine_.destroy_context(life->execution);
+  // As cuMemFreeHost does: other contexts may use the page-locked memory that goes with this one.
+  for (auto range = machine_.next_host_range_of(life->id, 0); range;
+       range = machine_.next_host_range_of(life->id, range->address))
+    drain_others(range->address, range->bytes);
   for (const int peer : life->peers) machine_.set_peer_enabled(context.device, peer, false);
-  release_belongings(life->id);
+  release_belongings(context, *life);
 }
 
-void EmulatedDriver::release_belongings(std::uint64_t life) {
-  modules_.take_all_if([&](const Module& module) { return module.context == life; });
+void EmulatedDriver::release_belongings(Context& context, const ContextLife& life) {
+  modules_.take_all_if([&](const Module& module) { return module.context == life.id; });
   forget_functions();
-  machine_.release_all_of(life);
+  forget_handles(context, life.execution);
+  forget_lost_graphs();
+  machine_.release_all_of(life.id);
+}
+
+// Handles of the ended context's streams and events go on answering that it was destroyed; the objects go.
+void EmulatedDriver::forget_handles(Context& context, const execution::ContextPointer& ended) {
+  try {
+    const auto stream = std::make_shared<execution::Stream>(0, ended, execution::StreamRole::created, 0U, 0);
+    streams_.replace_all_if([&](const StreamEntry& entry) { return entry.stream->context == ended; },
+                            std::make_shared<StreamEntry>(StreamEntry{stream, &context}));
+    events_.replace_all_if([&](const execution::Event& event) { return event.context == ended; },
+                           std::make_shared<execution::Event>(0, ended, 0U));
+  } catch (const std::bad_alloc&) {
+    return;  // they stay, then, and answer the same
+  }
 }
 
 Answer EmulatedDriver::executed(const execution::Answer& answer) {

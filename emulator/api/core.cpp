@@ -5,9 +5,9 @@
 
 #include "emulator/api/answering.hpp"
 #include "emulator/api/fork_count.hpp"
-#include "emulator/api/thread_storage.hpp"
 #include "emulator/emulated_driver.hpp"
 #include "emulator/kernels/builtin_kernels.hpp"
+#include "emulator/thread_storage.hpp"
 
 namespace cuvmm::emulator::api {
 namespace {
@@ -104,6 +104,8 @@ Answer EmulatedDriver::check_initialised() const {
     return {CUDA_ERROR_NOT_INITIALIZED, Rule::not_after_fork, "the driver was made before this process was forked"};
   if (execution::inside_host_function())
     return {CUDA_ERROR_NOT_PERMITTED, Rule::host_function, "called from a host function"};
+  if (execution::inside_kernel())
+    return {CUDA_ERROR_NOT_PERMITTED, Rule::host_kernel, "called from the function of a host kernel"};
   return {};
 }
 
@@ -138,8 +140,13 @@ namespace cuvmm::emulator {
 std::shared_ptr<driver::Interface> make_emulated_driver(const Configuration& configuration) {
   configuration.validate();
   // A forked child has none of the threads that the driver's end would wait for, and shares its bytes with the parent.
-  return {new api::EmulatedDriver(configuration), [made_at = api::fork_count()](const api::EmulatedDriver* driver) {
-            if (made_at == api::fork_count()) delete driver;
+  // A thread that runs the driver's own work ends it when that is done.
+  return {new api::EmulatedDriver(configuration), [made_at = api::fork_count()](api::EmulatedDriver* driver) {
+            if (made_at != api::fork_count()) return;
+            if (driver->engine().running_here())
+              execution::put_off_end([](void* owner) { delete static_cast<api::EmulatedDriver*>(owner); }, driver);
+            else
+              delete driver;
           }};
 }
 

@@ -45,6 +45,14 @@ class EmulatedDriver final : public driver::Interface {
   [[nodiscard]] execution::Engine& engine() noexcept {
     return engine_;
   }
+  // What handles are kept for.
+  struct LiveHandles {
+    std::size_t streams = 0, events = 0, graphs = 0;
+    friend bool operator==(const LiveHandles&, const LiveHandles&) = default;
+  };
+  [[nodiscard]] LiveHandles live_handles() const {
+    return {streams_.size(), events_.size(), graphs_.size()};
+  }
 
  private:
   struct StreamEntry {
@@ -79,6 +87,8 @@ class EmulatedDriver final : public driver::Interface {
   // Runs `work() -> Answer` and answers its code.
   template <class Work>
   CUresult answer(Work&& work) noexcept;
+  template <class Work>
+  CUresult answer_of(Work&& work) noexcept;
   CUresult conclude(CUresult code, Rule rule, const char* detail) noexcept;
 
   // The same after checking that the driver is initialised; with the current context, which must be healthy; with the
@@ -110,12 +120,15 @@ class EmulatedDriver final : public driver::Interface {
   Answer check_device_whole(CUdevice device);
   Answer retain_primary(CUcontext* context, CUdevice device);
   void start(Context& context);
-  void end(const Context& context, const std::optional<ContextLife>& life);
-  void release_belongings(std::uint64_t life);
+  void end(Context& context, const std::optional<ContextLife>& life);
+  void release_belongings(Context& context, const ContextLife& life);
+  void forget_handles(Context& context, const execution::ContextPointer& ended);
 
   Answer give_owner(const ActiveContext& context, Answer made);
   // Waits for the work of the context that owns memory.
   Answer drain_users(std::uint64_t owner, std::uint64_t address, std::uint64_t bytes);
+  // Waits for the work of any context that touches the range.
+  void drain_others(std::uint64_t address, std::uint64_t bytes);
 
   // Streams.
   Answer find_stream(CUstream handle, StreamEntry* found);
@@ -128,7 +141,9 @@ class EmulatedDriver final : public driver::Interface {
   CUresult write_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags) noexcept;
   template <class Value>
   CUresult wait_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags) noexcept;
-  CUgraph graph_handle(const execution::GraphPointer& graph);
+  CUgraph graph_handle_locked(const execution::GraphPointer& graph);
+  void forget_lost_graphs();
+  void forget_lost_graphs_locked();
 
   // Copies.
   [[nodiscard]] bool pageable(CUdeviceptr address);
@@ -170,9 +185,13 @@ class EmulatedDriver final : public driver::Interface {
   HandleTable<CUevent, execution::Event> events_;
   HandleTable<CUgraph, execution::Graph> graphs_;
   HandleTable<CUgraphExec, execution::GraphExecPointer> graph_execs_;
-  std::mutex graph_handles_mutex_;
-  std::map<std::uint64_t, CUgraph> graph_handles_;  // by Graph::id
-  execution::Engine engine_;                        // last: what it runs uses the rest, and ends first
+  std::mutex captured_graphs_mutex_;
+  struct CapturedGraph {
+    CUgraph handle = nullptr;
+    bool finished = false;  // its capture has ended well: the graph is the caller's
+  };
+  std::map<std::uint64_t, CapturedGraph> captured_graphs_;  // by Graph::id
+  execution::Engine engine_;                                // last: what it runs uses the rest, and ends first
 };
 
 }  // namespace cuvmm::emulator::api

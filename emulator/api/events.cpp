@@ -19,7 +19,7 @@ CUresult EmulatedDriver::cuEventCreate(CUevent* event, unsigned int flags) {
     if (Answer refused = executed(engine_.create_event(context.execution, flags, created)); !refused.ok())
       return refused;
     *event = events_.add(std::move(created));
-    return {};
+    return give_owner(context, {});
   });
 }
 

@@ -34,19 +34,47 @@ CUresult EmulatedDriver::cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
     if (graph != nullptr) *graph = nullptr;
+    // Together, so that nobody takes the graph for a lost one in between.
+    const std::lock_guard lock(captured_graphs_mutex_);
     execution::GraphPointer captured;
-    if (Answer refused = executed(engine_.end_capture(entry.stream, captured)); !refused.ok()) return refused;
-    if (graph != nullptr) *graph = graph_handle(captured);
+    if (Answer refused = executed(engine_.end_capture(entry.stream, captured)); !refused.ok()) {
+      forget_lost_graphs_locked();
+      return refused;
+    }
+    const bool known = captured_graphs_.contains(captured->id);
+    if (graph == nullptr && !known) return {};
+    const CUgraph handle = graph_handle_locked(captured);
+    captured_graphs_.at(captured->id).finished = true;
+    if (graph != nullptr) *graph = handle;
     return {};
   });
 }
 
 // A capture's graph has one handle, whether it is first seen through cuStreamGetCaptureInfo or at the capture's end.
-CUgraph EmulatedDriver::graph_handle(const execution::GraphPointer& graph) {
-  const std::lock_guard lock(graph_handles_mutex_);
-  auto [known, added] = graph_handles_.try_emplace(graph->id, nullptr);
-  if (added) known->second = graphs_.add(graph);
-  return known->second;
+CUgraph EmulatedDriver::graph_handle_locked(const execution::GraphPointer& graph) {
+  auto [known, added] = captured_graphs_.try_emplace(graph->id);
+  if (!added) return known->second.handle;
+  try {
+    return known->second.handle = graphs_.add(graph);
+  } catch (...) {
+    captured_graphs_.erase(known);
+    throw;
+  }
+}
+
+// A capture that does not end well leaves no graph, though cuStreamGetCaptureInfo may have given out its handle.
+void EmulatedDriver::forget_lost_graphs() {
+  const std::lock_guard lock(captured_graphs_mutex_);
+  forget_lost_graphs_locked();
+}
+
+void EmulatedDriver::forget_lost_graphs_locked() {
+  std::erase_if(captured_graphs_, [&](const auto& entry) {
+    const CapturedGraph& captured = entry.second;
+    if (captured.finished || engine_.being_captured(graphs_.find(captured.handle))) return false;
+    (void)graphs_.take(captured.handle);
+    return true;
+  });
 }
 
 CUresult EmulatedDriver::cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
@@ -74,7 +102,11 @@ CUresult EmulatedDriver::cuStreamGetCaptureInfo(CUstream stream, CUstreamCapture
     nodes.clear();
     for (const execution::GraphNode* node : info.dependencies) nodes.push_back(handle_of(node));
     if (id != nullptr) *id = info.id;
-    if (graph != nullptr) *graph = graph_handle(info.graph);
+    if (graph != nullptr) {
+      const std::lock_guard lock(captured_graphs_mutex_);
+      *graph = graph_handle_locked(info.graph);
+      forget_lost_graphs_locked();  // another thread may have ended the capture
+    }
     if (dependencies != nullptr) *dependencies = nodes.data();
     if (dependency_count != nullptr) *dependency_count = nodes.size();
     return {};
@@ -131,8 +163,8 @@ CUresult EmulatedDriver::cuGraphDestroy(CUgraph graph) {
     if (engine_.being_captured(found))
       return {CUDA_ERROR_ILLEGAL_STATE, Rule::execution, "the graph is still being captured"};
     (void)graphs_.take(graph);
-    const std::lock_guard lock(graph_handles_mutex_);
-    graph_handles_.erase(found->id);
+    const std::lock_guard lock(captured_graphs_mutex_);
+    captured_graphs_.erase(found->id);
     return {};
   });
 }

@@ -20,8 +20,9 @@ Machine::Machine(const Configuration& configuration)
                            configuration.profile.host_memory),
              [this](const model::Allocation& allocation) { bytes_die(allocation); }),
       heap_(configuration.profile.granularity, store_, addresses_),
-      virtual_memory_(configuration_, store_, addresses_, *this,
-                      [this](Rule rule, const std::string& detail) { warn(rule, detail); }) {
+      virtual_memory_(configuration_, store_, addresses_, *this, [this](Rule rule, const std::string& detail) {
+        if (!warned_.contains(rule)) throw WarningDue{rule, detail};
+      }) {
   arenas_.resize(static_cast<std::size_t>(configuration.devices) + 1);
 }
 
@@ -30,8 +31,12 @@ Machine::~Machine() {
     if (range.allocated) std::free(reinterpret_cast<void*>(range.begin));
 }
 
-void Machine::warn(Rule rule, const std::string& detail) {
-  if (!warned_.insert(rule).second) return;
+void Machine::give_warning(Rule rule, const std::string& detail) {
+  const std::lock_guard one_at_a_time(receiving_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!warned_.insert(rule).second) return;
+  }
   const model::RuleText& text = model::text(rule);
   const std::string line =
       fmt::format("cuvmm emulated driver: warning {}: {} ({}). {}.", text.id, text.says, detail, text.way_out);
@@ -54,8 +59,7 @@ memory::Arena& Machine::arena(const model::Place& place) {
 
 Answer Machine::tolerated(Rule rule, std::string detail) {
   if (configuration_.mode == Mode::strict) return {CUDA_ERROR_INVALID_VALUE, rule, std::move(detail)};
-  const std::lock_guard lock(mutex_);
-  warn(rule, detail);
+  give_warning(rule, detail);
   return {};
 }
 
@@ -95,6 +99,8 @@ Answer Machine::host_rights_change(const model::Mapping& mapping, CUmemAccess_fl
       fmt::format("mapping {} bytes at {:#x} for the host: {}", mapping.bytes, mapping.address, std::strerror(errno))};
 } catch (const std::system_error& error) {
   return {CUDA_ERROR_OPERATING_SYSTEM, Rule::operating_system, error.code().message()};
+} catch (const memory::FileLimitReached& error) {
+  return {CUDA_ERROR_OUT_OF_MEMORY, Rule::operating_system, error.what()};
 } catch (const std::exception&) {
   return {CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity, {}};
 }

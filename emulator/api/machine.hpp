@@ -101,11 +101,18 @@ class Machine final : private model::HostViewListener {
 
   [[nodiscard]] const Configuration& configuration() const noexcept { return configuration_; }
 
-  // Runs `work(VirtualMemory&)` under the lock.
+  // Runs `work(VirtualMemory&)` under the lock. Where the model is to warn of something for the first time, the work is
+  // given up, which has changed nothing yet, and is run again once the receiver was told without the lock.
   template <class Work>
   auto with_memory(Work&& work) {
-    const std::lock_guard lock(mutex_);
-    return work(virtual_memory_);
+    while (true) {
+      try {
+        const std::lock_guard lock(mutex_);
+        return work(virtual_memory_);
+      } catch (const WarningDue& due) {
+        give_warning(due.rule, due.detail);
+      }
+    }
   }
 
   // What the real driver lets pass although the rule forbids it: refused in strict mode, else a warning.
@@ -132,6 +139,8 @@ class Machine final : private model::HostViewListener {
   Answer register_host(void* pointer, std::uint64_t bytes, unsigned flags, std::uint64_t owner);
   Answer unregister_host(void* pointer);
   [[nodiscard]] std::optional<HostRange> find_host_range(std::uintptr_t address);
+  // The context's page-locked memory with the lowest address above `after`.
+  [[nodiscard]] std::optional<HostRange> next_host_range_of(std::uint64_t owner, std::uintptr_t after);
   // What cuMemHostGetFlags answers: of page-locked memory, and of mappings that the device may touch.
   [[nodiscard]] std::optional<unsigned> host_flags(std::uintptr_t address, int device);
 
@@ -172,7 +181,14 @@ class Machine final : private model::HostViewListener {
   Answer host_rights_change(const model::Mapping& mapping, CUmemAccess_flags now) noexcept override;
   void mapping_goes(const model::Mapping& mapping) noexcept override;
 
-  void warn(Rule rule, const std::string& detail);
+  // Thrown out of the model's work, which has the lock.
+  struct WarningDue {
+    Rule rule{};
+    std::string detail;
+  };
+
+  // Tells the receiver unless that was done before; without the lock, since it may call the driver.
+  void give_warning(Rule rule, const std::string& detail);
   void bytes_die(const model::Allocation& allocation) noexcept;
   [[nodiscard]] memory::Arena& arena(const model::Place& place);
   [[nodiscard]] std::uint64_t bytes_of(const model::Allocation& allocation);
@@ -202,6 +218,7 @@ class Machine final : private model::HostViewListener {
   std::set<CUdeviceptr> tokens_taken_;  // beginnings of mappings and allocations
   std::multiset<std::pair<int, int>> peers_enabled_;
   std::set<Rule> warned_;
+  std::recursive_mutex receiving_;  // taken before the lock: one thread at a time tells the receiver of warnings
 };
 
 }  // namespace cuvmm::emulator::api

@@ -50,6 +50,13 @@ std::optional<HostRange> Machine::find_host_range(std::uintptr_t address) {
   return found == nullptr ? std::nullopt : std::optional(*found);
 }
 
+std::optional<HostRange> Machine::next_host_range_of(std::uint64_t owner, std::uintptr_t after) {
+  const std::lock_guard lock(mutex_);
+  for (auto range = host_ranges_.upper_bound(after); range != host_ranges_.end(); ++range)
+    if (range->second.owner == owner) return range->second;
+  return std::nullopt;
+}
+
 std::optional<unsigned> Machine::host_flags(std::uintptr_t address, int device) {
   const auto facts = pointer_facts(address);
   if (!facts) return std::nullopt;

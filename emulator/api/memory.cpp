@@ -8,7 +8,7 @@ namespace cuvmm::emulator::api {
 // What was made for a context which another thread ended meanwhile goes with it.
 Answer EmulatedDriver::give_owner(const ActiveContext& context, Answer made) {
   if (!made.ok() || contexts_.execution_of(context.id) != nullptr) return made;
-  release_belongings(context.id);
+  release_belongings(*context.context, {context.id, context.execution, {}});
   return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
 }
 
@@ -31,12 +31,16 @@ CUresult EmulatedDriver::cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
 Answer EmulatedDriver::drain_users(std::uint64_t owner, std::uint64_t address, std::uint64_t bytes) {
   if (const auto context = contexts_.execution_of(owner))
     if (Answer finished = executed(engine_.drain_context(context)); !finished.ok()) return finished;
+  drain_others(address, bytes);
+  return {};
+}
+
+void EmulatedDriver::drain_others(std::uint64_t address, std::uint64_t bytes) {
   while (const auto user = engine_.first_unfinished_touching(address, bytes)) {
     const auto context = contexts_.execution_with(user->context);
     if (context == nullptr) break;                              // it has ended, and its work with it
     if (!executed(engine_.drain_context(context)).ok()) break;  // what has failed touches nothing any more
   }
-  return {};
 }
 
 CUresult EmulatedDriver::cuMemFree(CUdeviceptr pointer) {

@@ -88,7 +88,7 @@ CUresult EmulatedDriver::cuStreamCreateWithPriority(CUstream* stream, unsigned i
         !refused.ok())
       return refused;
     *stream = streams_.add(std::make_shared<StreamEntry>(entry));
-    return {};
+    return give_owner(context, {});
   });
 }
 
@@ -98,6 +98,7 @@ CUresult EmulatedDriver::cuStreamDestroy(CUstream stream) {
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
     if (Answer refused = executed(engine_.destroy_stream(entry.stream)); !refused.ok()) return refused;
     (void)streams_.take(stream);
+    forget_lost_graphs();
     return {};
   });
 }

@@ -37,12 +37,19 @@ struct Context {
   bool destroyed = false;
   std::shared_ptr<Stream> legacy;
   std::vector<std::shared_ptr<Stream>> streams;  // all but the legacy one; destroyed ones until they are drained
-  std::map<std::uint64_t, std::shared_ptr<Stream>> per_thread;  // by this_thread_number()
-  std::size_t running = 0;                                      // operations that a thread is running now
-  std::size_t running_on_gpu = 0;                               // those of them that are not host functions
+  struct PerThread {
+    std::shared_ptr<Stream> stream;
+    std::weak_ptr<const void> thread;  // this_thread_life()
+  };
+  std::map<std::uint64_t, PerThread> per_thread;  // by this_thread_number(); of ended threads until another begins one
+  std::size_t running = 0;                        // operations that a thread is running now
+  std::size_t running_on_gpu = 0;                 // those of them that are not host functions
 };
 
 // A number for the calling thread that no other thread of the process ever has.
 [[nodiscard]] std::uint64_t this_thread_number() noexcept;
+
+// Expires when the calling thread ends; the main thread's never does.
+[[nodiscard]] std::weak_ptr<const void> this_thread_life();
 
 }  // namespace cuvmm::emulator::execution

@@ -12,16 +12,24 @@ namespace {
 // Groups of contexts that fail alone; the owner's own group numbers are small.
 constexpr std::uint64_t lone_group = std::uint64_t{1} << 63;
 
-Answer refuse_waiting_in_host_function() {
-  return {abi::CUDA_ERROR_NOT_PERMITTED,
-          "a host function must not call the driver (cuLaunchHostFunc); wait in the thread that launched it instead"};
-}
-
 bool unfinished(const StreamPointer& stream) {
   return stream->last && !stream->last->done;
 }
 
 }  // namespace
+
+// A wait within an operation may be for that very operation.
+Answer Engine::forbid_waiting_inside() {
+  if (inside_host_function()) {
+    return {abi::CUDA_ERROR_NOT_PERMITTED,
+            "a host function must not call the driver (cuLaunchHostFunc); wait in the thread that launched it instead"};
+  }
+  if (inside_kernel()) {
+    return {abi::CUDA_ERROR_NOT_PERMITTED,
+            "a kernel must not call the driver; wait in the thread that launched it instead"};
+  }
+  return {};
+}
 
 Engine::Engine(const Scheduling& scheduling) : scheduler_(scheduling) {}
 
@@ -94,8 +102,8 @@ ContextPointer Engine::create_context(FaultGroup group) {
 }
 
 Answer Engine::destroy_context(const ContextPointer& context) {
-  if (inside_host_function()) {
-    return refuse_waiting_in_host_function();
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (!context || context->destroyed) {
@@ -157,11 +165,33 @@ StreamPointer Engine::per_thread_stream(const ContextPointer& context) {
   if (!context || context->destroyed) {
     return nullptr;
   }
-  StreamPointer& stream = context->per_thread[this_thread_number()];
-  if (!stream) {
-    stream = make_stream(lock, context, StreamRole::per_thread, abi::CU_STREAM_DEFAULT, 0);
+  const auto known = context->per_thread.find(this_thread_number());
+  if (known != context->per_thread.end()) {
+    return known->second.stream;
   }
-  return stream;
+  forget_ended_threads(lock, *context);
+  Context::PerThread& own = context->per_thread[this_thread_number()];
+  own.thread = this_thread_life();
+  own.stream = make_stream(lock, context, StreamRole::per_thread, abi::CU_STREAM_DEFAULT, 0);
+  return own.stream;
+}
+
+// What they submitted still runs. A capture that begins in such a stream stays: nobody may have ended it.
+void Engine::forget_ended_threads(Lock& lock, Context& context) {
+  std::erase_if(context.per_thread, [&](const auto& entry) {
+    const auto& [stream, thread] = entry.second;
+    if (!thread.expired() || stream->capture) {
+      return false;
+    }
+    stream->destroyed = true;
+    scheduler_.forget_if_drained(lock, *stream);
+    return true;
+  });
+}
+
+std::size_t Engine::stream_count(const ContextPointer& context) {
+  Lock lock(scheduler_);
+  return context->streams.size();
 }
 
 Answer Engine::destroy_stream(const StreamPointer& stream) {
@@ -217,8 +247,8 @@ Answer Engine::accept(Lock& lock, const StreamPointer& stream, Operation&& opera
 }
 
 Answer Engine::submit_and_wait(const StreamPointer& stream, Operation operation) {
-  if (inside_host_function()) {
-    return refuse_waiting_in_host_function();
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (Answer answer = usable_for_waiting(lock, stream); !answer.ok()) {
@@ -237,7 +267,7 @@ Answer Engine::submit_and_wait(const StreamPointer& stream, Operation operation)
 // The legacy default stream's rule: its work waits for all work submitted before to the blocking streams of the
 // context, and theirs waits for its.
 std::shared_ptr<Completion> Engine::enqueue(Lock& lock, const StreamPointer& stream, Operation operation,
-                                            Completions waits_for, bool wait_here) {
+                                            Completions waits_for, bool wait_here, Completions also_completes) {
   const Context& context = *stream->context;
   if (stream->blocking() && unfinished(context.legacy)) {
     waits_for.push_back(context.legacy->last);
@@ -249,14 +279,7 @@ std::shared_ptr<Completion> Engine::enqueue(Lock& lock, const StreamPointer& str
       }
     }
   }
-  PendingOperation pending{std::move(operation), std::move(waits_for)};
-  for (const EventPointer& event : pending.operation.external_records) {
-    event->capture.reset();
-    event->captured_dependencies.clear();
-    event->record = std::make_shared<Completion>();
-    event->external_records.push_back(event->record);
-    pending.also_completes.push_back(event->record);
-  }
+  PendingOperation pending{std::move(operation), std::move(waits_for), std::move(also_completes)};
   return scheduler_.enqueue(lock, stream, std::move(pending), wait_here);
 }
 
@@ -291,6 +314,7 @@ Answer Engine::wait_for(Lock& lock, const std::vector<Awaited>& awaited, const C
 }
 
 void Engine::step_for_query(Lock& lock) {
+  scheduler_.help_out(lock);
   if (!scheduler_.stepped()) {
     return;
   }
@@ -326,8 +350,8 @@ Answer Engine::query_stream(const StreamPointer& stream) {
 }
 
 Answer Engine::synchronize_stream(const StreamPointer& stream) {
-  if (inside_host_function()) {
-    return refuse_waiting_in_host_function();
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (Answer answer = usable_for_waiting(lock, stream); !answer.ok()) {
@@ -346,8 +370,8 @@ Answer Engine::synchronize_stream(const StreamPointer& stream) {
 }
 
 Answer Engine::drain_context(const ContextPointer& context) {
-  if (inside_host_function()) {
-    return refuse_waiting_in_host_function();
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (Answer answer = usable_for_waiting(lock, context); !answer.ok()) {
@@ -357,8 +381,8 @@ Answer Engine::drain_context(const ContextPointer& context) {
 }
 
 Answer Engine::synchronize_context(const ContextPointer& context) {
-  if (inside_host_function()) {
-    return refuse_waiting_in_host_function();
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (Answer answer = usable_for_waiting(lock, context); !answer.ok()) {

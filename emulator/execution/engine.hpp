@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "emulator/execution/event.hpp"
 #include "emulator/execution/graph.hpp"
 #include "emulator/execution/operation.hpp"
+#include "emulator/execution/put_off_end.hpp"
 #include "emulator/execution/scheduler.hpp"
 #include "emulator/execution/scheduling.hpp"
 #include "emulator/execution/stream.hpp"
@@ -50,8 +52,9 @@ struct CaptureInfo {
 // one, then the rules of capture, then its own. Null streams and events answer INVALID_HANDLE.
 //
 // Thread-safety: any function from any thread. No lock is held while an operation runs, so an operation may call the
-// functions that do not wait; those that wait answer NOT_PERMITTED inside a host function. When one of those that wait
-// has answered the failure of a context, no operation of the context runs any more, host functions aside.
+// functions that do not wait; those that wait answer NOT_PERMITTED inside a host function or a kernel. When one of
+// those that wait has answered the failure of a context, no operation of the context runs any more, host functions
+// aside.
 //
 // Whether capture forbids a call follows the CUDA driver 580 on an H200, also where its manual says less.
 class Engine {
@@ -61,6 +64,9 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
   // Drops what is pending and waits for operations that run. No other thread may be in a call.
   ~Engine();
+
+  // Whether the calling thread is running one of its operations, which must not end it (put_off_end.hpp).
+  [[nodiscard]] bool running_here() const noexcept { return execution::running_here(scheduler_); }
 
   // Contexts.
 
@@ -89,6 +95,8 @@ class Engine {
   // CU_STREAM_LEGACY and CU_STREAM_PER_THREAD (of the calling thread) of a context; null if it is destroyed.
   [[nodiscard]] StreamPointer legacy_stream(const ContextPointer& context);
   [[nodiscard]] StreamPointer per_thread_stream(const ContextPointer& context);
+  // How many streams the context keeps beside the legacy one; those of ended threads may be among them.
+  [[nodiscard]] std::size_t stream_count(const ContextPointer& context);
   // What was submitted still runs. The default streams answer INVALID_HANDLE. A capture that began in the stream ends
   // without a graph; one that the stream joined stays unjoined. cuStreamDestroy.
   Answer destroy_stream(const StreamPointer& stream);
@@ -165,15 +173,17 @@ class Engine {
     StreamPointer stream;
   };
 
+  static Answer forbid_waiting_inside();
   Answer usable(const Lock&, const ContextPointer& context) const;
   Answer usable(const Lock& lock, const StreamPointer& stream) const;
   Answer usable(const Lock& lock, const EventPointer& event) const;
   template <typename Pointer>
   Answer usable_for_waiting(Lock& lock, const Pointer& object);
   StreamPointer make_stream(Lock&, const ContextPointer& context, StreamRole role, unsigned flags, int priority);
+  void forget_ended_threads(Lock& lock, Context& context);
   Answer accept(Lock& lock, const StreamPointer& stream, Operation&& operation);
   std::shared_ptr<Completion> enqueue(Lock& lock, const StreamPointer& stream, Operation operation,
-                                      Completions waits_for, bool wait_here = false);
+                                      Completions waits_for, bool wait_here = false, Completions also_completes = {});
   std::vector<Awaited> unfinished_work(const Lock&, const StreamPointer& stream) const;
   static std::vector<Awaited> unfinished_work(const Lock&, const ContextPointer& context);
   void step_for_query(Lock& lock);
@@ -192,15 +202,22 @@ class Engine {
   void end_captures_of(Lock& lock, const Context& context);
   abi::CUstreamCaptureMode thread_mode(const Lock&) const;
 
-  Operation external_record_operation(const EventPointer& event);
-  Operation external_wait_operation(const EventPointer& event);
+  // External nodes of graphs (engine_graphs.cpp).
+  Answer capture_external(Lock& lock, Stream& stream, OperationKind kind, const EventPointer& event);
+  Operation prepare_launch(const Lock&, const GraphExecPointer& exec, Completions& records);
+  std::function<Outcome()> external_wait(const Lock&, const GraphExec& exec, std::size_t node);
+  std::function<Outcome()> external_record(const Lock&, const EventPointer& event, Completions& records);
 
   std::atomic<std::uint64_t> next_id_{1};
   std::uint64_t next_capture_id_ = 1;
-  std::vector<std::shared_ptr<Capture>> captures_;                  // those not ended
-  std::atomic<std::size_t> capture_count_{0};                       // captures_.size(), readable without the lock
-  std::map<std::uint64_t, abi::CUstreamCaptureMode> thread_modes_;  // by this_thread_number(); GLOBAL is left out
-  Scheduler scheduler_;                                             // last: its end needs the rest
+  std::vector<std::shared_ptr<Capture>> captures_;  // those not ended
+  std::atomic<std::size_t> capture_count_{0};       // captures_.size(), readable without the lock
+  struct ThreadMode {
+    abi::CUstreamCaptureMode mode = abi::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    std::weak_ptr<const void> thread;  // this_thread_life()
+  };
+  std::map<std::uint64_t, ThreadMode> thread_modes_;  // by this_thread_number(); GLOBAL is left out
+  Scheduler scheduler_;                               // last: its end needs the rest
 };
 
 }  // namespace cuvmm::emulator::execution

@@ -276,7 +276,7 @@ Answer Engine::capture_info(const StreamPointer& stream, CaptureInfo& info) {
 
 abi::CUstreamCaptureMode Engine::thread_mode(const Lock&) const {
   const auto found = thread_modes_.find(this_thread_number());
-  return found == thread_modes_.end() ? abi::CU_STREAM_CAPTURE_MODE_GLOBAL : found->second;
+  return found == thread_modes_.end() ? abi::CU_STREAM_CAPTURE_MODE_GLOBAL : found->second.mode;
 }
 
 Answer Engine::exchange_capture_mode(abi::CUstreamCaptureMode& mode) {
@@ -285,7 +285,8 @@ Answer Engine::exchange_capture_mode(abi::CUstreamCaptureMode& mode) {
   if (mode == abi::CU_STREAM_CAPTURE_MODE_GLOBAL) {
     thread_modes_.erase(this_thread_number());
   } else {
-    thread_modes_[this_thread_number()] = mode;
+    std::erase_if(thread_modes_, [](const auto& entry) { return entry.second.thread.expired(); });
+    thread_modes_[this_thread_number()] = {mode, this_thread_life()};
   }
   mode = former;
   return {};

@@ -1,6 +1,5 @@
 // Events: records, waits, times.
-#include <algorithm>
-#include <utility>
+#include <chrono>
 
 #include "emulator/execution/engine.hpp"
 
@@ -52,7 +51,7 @@ Answer Engine::record_event(const EventPointer& event, const StreamPointer& stre
   }
   if (const auto capture = stream->capture) {
     if (flags != 0 || capture->invalidated) {
-      return capture_operation(lock, *stream, external_record_operation(event));
+      return capture_external(lock, *stream, OperationKind::event_record, event);
     }
     event->record.reset();
     event->capture = capture;
@@ -83,7 +82,7 @@ Answer Engine::wait_event(const StreamPointer& stream, const EventPointer& event
     return {abi::CUDA_ERROR_INVALID_VALUE, "flags are CU_EVENT_WAIT_DEFAULT or CU_EVENT_WAIT_EXTERNAL"};
   }
   if (flags != 0) {
-    return stream->capture ? capture_operation(lock, *stream, external_wait_operation(event))
+    return stream->capture ? capture_external(lock, *stream, OperationKind::event_wait, event)
                            : refuse_external_outside_capture();
   }
   if (Answer answer = forbid_implicit_use(lock, stream); !answer.ok()) {
@@ -120,8 +119,8 @@ Answer Engine::query_event(const EventPointer& event) {
 }
 
 Answer Engine::synchronize_event(const EventPointer& event) {
-  if (inside_host_function()) {
-    return {abi::CUDA_ERROR_NOT_PERMITTED, "a host function must not call the driver (cuLaunchHostFunc)"};
+  if (Answer answer = forbid_waiting_inside(); !answer.ok()) {
+    return answer;
   }
   Lock lock(scheduler_);
   if (Answer answer = usable_for_waiting(lock, event); !answer.ok()) {
@@ -161,34 +160,6 @@ Answer Engine::elapsed_time(const EventPointer& start, const EventPointer& end, 
   const std::chrono::duration<float, std::milli> difference(end->record->when - start->record->when);
   milliseconds = difference.count();
   return {};
-}
-
-// A graph node that records `event` when it runs. The launch made the record pending already (Engine::enqueue).
-Operation Engine::external_record_operation(const EventPointer& event) {
-  Operation operation = mark(OperationKind::event_record);
-  operation.external_records = {event};
-  operation.run = [this, event] {
-    Lock lock(scheduler_);
-    auto& records = event->external_records;
-    const auto pending = std::find_if(records.begin(), records.end(), [](const auto& record) { return !record->done; });
-    if (pending != records.end()) {
-      const std::shared_ptr<Completion> record = *pending;
-      records.erase(records.begin(), std::next(pending));
-      scheduler_.complete(lock, *record);
-    }
-    return Outcome::done();
-  };
-  return operation;
-}
-
-// A graph node that waits for the record that `event` has when the node runs.
-Operation Engine::external_wait_operation(const EventPointer& event) {
-  Operation operation = mark(OperationKind::event_wait);
-  operation.run = [this, event] {
-    Lock lock(scheduler_);
-    return event->record && !event->record->done ? Outcome::again() : Outcome::done();
-  };
-  return operation;
 }
 
 }  // namespace cuvmm::emulator::execution

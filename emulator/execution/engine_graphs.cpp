@@ -1,5 +1,6 @@
 // Instantiating and launching graphs.
 #include <algorithm>
+#include <utility>
 
 #include "emulator/execution/engine.hpp"
 
@@ -32,7 +33,72 @@ Answer Engine::launch(const GraphExecPointer& exec, const StreamPointer& stream)
   if (Answer answer = forbid_observing_capture(lock, stream, "launching a graph in"); !answer.ok()) {
     return answer;
   }
-  return accept(lock, stream, launch_operation(exec));
+  if (Answer answer = forbid_implicit_use(lock, stream); !answer.ok()) {
+    return answer;
+  }
+  Completions records;
+  Operation operation = prepare_launch(lock, exec, records);
+  enqueue(lock, stream, std::move(operation), {}, false, std::move(records));
+  return {};
+}
+
+// What such a node does is made for each launch (prepare_launch).
+Answer Engine::capture_external(Lock& lock, Stream& stream, OperationKind kind, const EventPointer& event) {
+  Operation operation;
+  operation.kind = kind;
+  operation.external_event = event;
+  return capture_operation(lock, stream, std::move(operation));
+}
+
+// Waits are made before the launch's own records are pending: each awaits what its event stands for at the launch, so
+// that nothing behind the launch can hold it up.
+Operation Engine::prepare_launch(const Lock& lock, const GraphExecPointer& exec, Completions& records) {
+  NodeRuns runs;
+  for (std::size_t index = 0; index < exec->nodes.size(); ++index) {
+    const GraphExec::Node& node = exec->nodes[index];
+    if (node.external_event && node.kind == OperationKind::event_wait) {
+      runs[index] = external_wait(lock, *exec, index);
+    }
+  }
+  for (std::size_t index = 0; index < exec->nodes.size(); ++index) {
+    const GraphExec::Node& node = exec->nodes[index];
+    if (node.external_event && node.kind == OperationKind::event_record) {
+      runs[index] = external_record(lock, node.external_event, records);
+    }
+  }
+  return launch_operation(exec, std::move(runs));
+}
+
+// Empty where there is nothing to wait for. A record node of the same event that comes before the wait in the graph is
+// such a case: it has run by then.
+std::function<Outcome()> Engine::external_wait(const Lock&, const GraphExec& exec, std::size_t node) {
+  const EventPointer& event = exec.nodes[node].external_event;
+  if (!event->record || event->record->done) {
+    return {};
+  }
+  for (std::size_t index = 0; index < node; ++index) {
+    const GraphExec::Node& other = exec.nodes[index];
+    if (other.external_event == event && other.kind == OperationKind::event_record && exec.ordered(index, node)) {
+      return {};
+    }
+  }
+  return [this, record = event->record] {
+    Lock lock(scheduler_);
+    return record->done ? Outcome::done() : Outcome::again();
+  };
+}
+
+// From the launch on the event stands for this record.
+std::function<Outcome()> Engine::external_record(const Lock&, const EventPointer& event, Completions& records) {
+  event->capture.reset();
+  event->captured_dependencies.clear();
+  event->record = std::make_shared<Completion>();
+  records.push_back(event->record);
+  return [this, record = event->record] {
+    Lock lock(scheduler_);
+    scheduler_.complete(lock, *record);
+    return Outcome::done();
+  };
 }
 
 }  // namespace cuvmm::emulator::execution

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -30,7 +29,6 @@ struct Event {
   std::shared_ptr<Completion> record;  // the latest one; null if never recorded, or if recorded in a capture
   std::shared_ptr<Capture> capture;    // the capture in which it was recorded last; kept when that one has ended
   std::vector<const GraphNode*> captured_dependencies;
-  std::deque<std::shared_ptr<Completion>> external_records;  // of launched graphs that have still to record it
 };
 
 }  // namespace cuvmm::emulator::execution

@@ -12,7 +12,8 @@ namespace {
 // The state of one launch. A copy that has not been run yet is a launch that has not begun.
 class GraphRun {
  public:
-  explicit GraphRun(std::shared_ptr<const GraphExec> exec) : exec_(std::move(exec)) {}
+  GraphRun(std::shared_ptr<const GraphExec> exec, NodeRuns instead)
+      : exec_(std::move(exec)), instead_(std::move(instead)) {}
 
   Outcome operator()() {
     if (!begun_) {
@@ -29,7 +30,7 @@ class GraphRun {
         continue;
       }
       const GraphExec::Node& node = exec_->nodes[index];
-      Outcome outcome = node.run ? attempt(node.kind, state.run) : Outcome::done();
+      Outcome outcome = state.run ? attempt(node.kind, state.run) : Outcome::done();
       if (outcome.state == Outcome::State::fault) {
         outcome.why = fmt::format("graph node {} ({}): {}", index,
                                   node.description.empty() ? name_of(node.kind) : node.description, outcome.why);
@@ -49,8 +50,9 @@ class GraphRun {
 
   void begin() {
     begun_ = true;
-    for (const GraphExec::Node& node : exec_->nodes) {
-      states_.push_back({node.run, false});
+    for (std::size_t index = 0; index < exec_->nodes.size(); ++index) {
+      const auto own = instead_.find(index);
+      states_.push_back({own == instead_.end() ? exec_->nodes[index].run : own->second, false});
     }
   }
 
@@ -61,6 +63,7 @@ class GraphRun {
   }
 
   std::shared_ptr<const GraphExec> exec_;
+  NodeRuns instead_;
   std::vector<State> states_;
   bool begun_ = false;
 };
@@ -96,20 +99,32 @@ GraphExec::GraphExec(std::uint64_t id_, const Graph& graph) : id(id_) {
       dependencies.push_back(dependency->index);
     }
     const Operation& operation = node->operation;
-    nodes.push_back({operation.kind, operation.run, operation.description, std::move(dependencies)});
+    nodes.push_back(
+        {operation.kind, operation.run, operation.description, std::move(dependencies), operation.external_event});
     touches.insert(touches.end(), operation.touches.begin(), operation.touches.end());
-    external_records.insert(external_records.end(), operation.external_records.begin(),
-                            operation.external_records.end());
   }
 }
 
-Operation launch_operation(std::shared_ptr<const GraphExec> exec) {
+bool GraphExec::ordered(std::size_t first, std::size_t second) const {
+  std::vector<bool> before(second + 1, false);
+  before[second] = true;
+  // Dependencies have smaller indices, so one pass from the end finds all.
+  for (std::size_t index = second; index > first; --index) {
+    if (before[index]) {
+      for (const std::size_t dependency : nodes[index].dependencies) {
+        before[dependency] = true;
+      }
+    }
+  }
+  return first < second && before[first];
+}
+
+Operation launch_operation(std::shared_ptr<const GraphExec> exec, NodeRuns instead) {
   Operation operation;
   operation.kind = OperationKind::graph;
   operation.description = fmt::format("launch of a graph of {} nodes", exec->nodes.size());
   operation.touches = exec->touches;
-  operation.external_records = exec->external_records;
-  operation.run = GraphRun(std::move(exec));
+  operation.run = GraphRun(std::move(exec), std::move(instead));
   return operation;
 }
 

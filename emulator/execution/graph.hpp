@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -38,18 +40,24 @@ struct GraphExec {
     std::function<Outcome()> run;
     std::string description;
     std::vector<std::size_t> dependencies;  // indices of nodes before this one
+    std::shared_ptr<Event> external_event;  // of an external record or wait node
   };
 
   GraphExec(std::uint64_t id_, const Graph& graph);
 
   const std::uint64_t id;
   std::vector<Node> nodes;
-  std::vector<TouchedRange> touches;                     // of all nodes
-  std::vector<std::shared_ptr<Event>> external_records;  // of all nodes
+  std::vector<TouchedRange> touches;  // of all nodes
+
+  // Whether a launch runs node `first` before node `second` in any case.
+  [[nodiscard]] bool ordered(std::size_t first, std::size_t second) const;
 };
+
+// What one launch has some nodes do in place of GraphExec::Node::run, by their index.
+using NodeRuns = std::map<std::size_t, std::function<Outcome()>>;
 
 // One operation that runs every node of `exec` once, each after those it depends on; while one answers `again`, nodes
 // that do not depend on it go on. It keeps `exec` alive.
-[[nodiscard]] Operation launch_operation(std::shared_ptr<const GraphExec> exec);
+[[nodiscard]] Operation launch_operation(std::shared_ptr<const GraphExec> exec, NodeRuns instead = {});
 
 }  // namespace cuvmm::emulator::execution

@@ -6,22 +6,25 @@ namespace cuvmm::emulator::execution {
 
 namespace {
 
-// A thread's own mark, set while a host function runs on it.
-thread_local bool running_host_function = false;
+// Whose code the thread is running.
+enum class Inside { nothing_special, host_function, kernel };
+thread_local Inside inside = Inside::nothing_special;
 
-class HostFunctionMark {
+class Mark {
  public:
-  explicit HostFunctionMark(bool set) : before_(running_host_function) {
-    if (set) {
-      running_host_function = true;
+  explicit Mark(OperationKind kind) : before_(inside) {
+    if (kind == OperationKind::host_function) {
+      inside = Inside::host_function;
+    } else if (kind == OperationKind::kernel) {
+      inside = Inside::kernel;
     }
   }
-  HostFunctionMark(const HostFunctionMark&) = delete;
-  HostFunctionMark& operator=(const HostFunctionMark&) = delete;
-  ~HostFunctionMark() { running_host_function = before_; }
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+  ~Mark() { inside = before_; }
 
  private:
-  bool before_;
+  Inside before_;
 };
 
 }  // namespace
@@ -51,7 +54,7 @@ const char* name_of(OperationKind kind) noexcept {
 }
 
 Outcome attempt(OperationKind kind, const std::function<Outcome()>& run) {
-  const HostFunctionMark mark(kind == OperationKind::host_function);
+  const Mark mark(kind);
   try {
     return run();
   } catch (const std::exception& error) {
@@ -62,7 +65,11 @@ Outcome attempt(OperationKind kind, const std::function<Outcome()>& run) {
 }
 
 bool inside_host_function() noexcept {
-  return running_host_function;
+  return inside == Inside::host_function;
+}
+
+bool inside_kernel() noexcept {
+  return inside == Inside::kernel;
 }
 
 }  // namespace cuvmm::emulator::execution

@@ -45,14 +45,19 @@ struct Operation {
   std::string description{};  // for messages and traces: "kernel cuvmm_fill", "copy of 64 bytes to 0x7f0000000000"
   std::vector<TouchedRange> touches{};
   std::function<Outcome()> run{};
-  std::vector<std::shared_ptr<Event>> external_records{};  // filled in by the engine: events that running it records
+  std::shared_ptr<Event>
+      external_event{};  // filled in by the engine: what an external node of a graph records or awaits
 };
 
-// Runs `operation` once: sets the mark of inside_host_function() for a host function, turns exceptions into faults.
+// Runs `operation` once: sets the mark of inside_host_function() or inside_kernel(), turns exceptions into faults.
 [[nodiscard]] Outcome attempt(OperationKind kind, const std::function<Outcome()>& run);
 
 // Whether the calling thread is running a host function, from which the driver's API must not be called
 // (cuLaunchHostFunc: such calls answer NOT_PERMITTED).
 [[nodiscard]] bool inside_host_function() noexcept;
+
+// Whether the calling thread is running a kernel. One that waited for its own stream would wait for ever, and code on a
+// device has no driver to call, so such calls answer NOT_PERMITTED, too.
+[[nodiscard]] bool inside_kernel() noexcept;
 
 }  // namespace cuvmm::emulator::execution

@@ -7,6 +7,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "emulator/execution/put_off_end.hpp"
+#include "emulator/thread_storage.hpp"
+
 namespace cuvmm::emulator::execution {
 
 namespace {
@@ -38,6 +41,13 @@ std::uint64_t this_thread_number() noexcept {
   return number;
 }
 
+std::weak_ptr<const void> this_thread_life() {
+  struct Life {
+    std::shared_ptr<const int> token = std::make_shared<const int>(0);
+  };
+  return of_this_thread<Life>().token;
+}
+
 Scheduler::Scheduler(const Scheduling& scheduling) : scheduling_(scheduling), random_state_(scheduling.seed) {}
 
 Scheduler::~Scheduler() {
@@ -59,7 +69,11 @@ Scheduler::~Scheduler() {
         return;
       }
       for (std::thread& thread : threads) {
-        thread.join();
+        if (thread.get_id() == std::this_thread::get_id()) {
+          thread.detach();  // a worker that ends what it worked for (put_off_end), as its last act
+        } else {
+          thread.join();
+        }
       }
     }
   });
@@ -209,7 +223,10 @@ bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
   ++stream->context->running;
   stream->context->running_on_gpu += on_gpu;
   Outcome outcome;
-  lock.without([&] { outcome = attempt(oldest.operation.kind, oldest.operation.run); });
+  lock.without([&] {
+    const RunningHere here(*this);
+    outcome = attempt(oldest.operation.kind, oldest.operation.run);
+  });
   --stream->context->running;
   stream->context->running_on_gpu -= on_gpu;
   stream->phase = Stream::Phase::waiting;
@@ -321,11 +338,18 @@ std::vector<TraceEntry> Scheduler::take_trace(Lock&) {
   return std::exchange(trace_, {});
 }
 
-void Scheduler::wait_for_progress(Lock& lock, const Stream* retrying) {
+// Wakes up in time for a rest to end that the caller is to see to: its own stream's, any where no worker does.
+void Scheduler::wait_for_progress(Lock& lock, const Stream* own) {
+  std::optional<RetryClock::time_point> until;  // a copy: others may change it meanwhile
+  if (own != nullptr && own->phase == Stream::Phase::retrying) {
+    until = own->retry_at;
+  }
+  if (!stepped() && left_alone() && !retrying_.empty()) {
+    until = std::min(until.value_or(RetryClock::time_point::max()), retrying_.begin()->first);
+  }
   ++waiting_threads_;
-  if (retrying != nullptr) {
-    const RetryClock::time_point until = retrying->retry_at;  // a copy: others may change it meanwhile
-    progress_.wait_until(lock.held_, until);
+  if (until) {
+    progress_.wait_until(lock.held_, *until);
   } else {
     progress_.wait(lock.held_);
   }
@@ -338,13 +362,29 @@ void Scheduler::await_quiet(Lock& lock, const Context& context) {
   }
 }
 
-// The stream whose operation a waiting thread may run now, or null. Where no worker could be made, any will do.
+// The stream whose operation a waiting thread may run now, or null. Where no worker can be had, any will do.
 std::shared_ptr<Stream> Scheduler::claimable(const std::shared_ptr<Stream>& stream) const {
+  const RetryClock::time_point now = RetryClock::now();
   if (stream && (stream->phase == Stream::Phase::ready ||
-                 (stream->phase == Stream::Phase::retrying && RetryClock::now() >= stream->retry_at))) {
+                 (stream->phase == Stream::Phase::retrying && now >= stream->retry_at))) {
     return stream;
   }
-  return live_workers_ == 0 && !ready_.empty() ? ready_.begin()->second : nullptr;
+  if (!left_alone()) {
+    return nullptr;
+  }
+  if (!ready_.empty()) {
+    return ready_.begin()->second;
+  }
+  return !retrying_.empty() && now >= retrying_.begin()->first ? retrying_.begin()->second : nullptr;
+}
+
+void Scheduler::help_out(Lock& lock) {
+  if (stepped() || running_here(*this)) {
+    return;
+  }
+  if (const auto stream = claimable(nullptr)) {
+    execute(lock, stream);
+  }
 }
 
 abi::CUresult Scheduler::wait(Lock& lock, const Completion& target, const Context& context,
@@ -369,7 +409,7 @@ abi::CUresult Scheduler::wait(Lock& lock, const Completion& target, const Contex
       } else if (!lock.finished_.empty()) {
         lock.without([] {});  // let finished operations be destroyed before a long rest
       } else {
-        wait_for_progress(lock, stream && stream->phase == Stream::Phase::retrying ? stream.get() : nullptr);
+        wait_for_progress(lock, stream.get());
       }
       continue;
     }

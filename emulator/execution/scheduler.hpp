@@ -27,7 +27,8 @@ class Scheduler {
   explicit Scheduler(const Scheduling& scheduling);
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
-  // Drops what is pending and waits for what is running. No other thread may be in a call.
+  // Drops what is pending and waits for what is running. No other thread may be in a call. An operation must not end
+  // the scheduler that runs it: see put_off_end.hpp.
   ~Scheduler();
 
   // Holds the mutex. Finished operations are destroyed after it is released, since what they hold may call back.
@@ -80,6 +81,10 @@ class Scheduler {
   [[nodiscard]] abi::CUresult wait(Lock& lock, const Completion& target, const Context& context,
                                    const std::shared_ptr<Stream>& stream);
 
+  // Threaded mode, where no worker can be had: runs an operation that may go, if there is one, so that callers who poll
+  // come to an end. Else does nothing.
+  void help_out(Lock& lock);
+
   // Waits until no operation of the context runs, host functions aside. For contexts that start no more: failed ones.
   void await_quiet(Lock& lock, const Context& context);
 
@@ -111,12 +116,14 @@ class Scheduler {
   void sort_out(Lock& lock, const std::shared_ptr<Stream>& stream);
   std::chrono::nanoseconds timestamp();
   std::uint64_t random_below(std::uint64_t bound);
-  void wait_for_progress(Lock& lock, const Stream* retrying);
+  void wait_for_progress(Lock& lock, const Stream* own);
   std::shared_ptr<Stream> claimable(const std::shared_ptr<Stream>& stream) const;
+  [[nodiscard]] bool left_alone() const noexcept { return workers_refused_ && idle_workers_ == 0; }
 
   // Worker threads (scheduler_workers.cpp).
   void call_worker();
   void work();
+  void work_until_unneeded();
   std::shared_ptr<Stream> next_for_worker();
   void join_ended_workers();
 
@@ -139,6 +146,7 @@ class Scheduler {
   std::list<std::thread> ended_workers_;
   std::size_t live_workers_ = 0;
   std::size_t idle_workers_ = 0;
+  bool workers_refused_ = false;  // whether the system had no thread when one was last asked for
   bool stopping_ = false;
 };
 

@@ -4,8 +4,9 @@
 // thread will see to, there are at least as many idle workers as ready streams; and whenever one rests after `again`,
 // at least one worker is idle and wakes when the rest is over.
 #include <algorithm>
-#include <system_error>
+#include <exception>
 
+#include "emulator/execution/put_off_end.hpp"
 #include "emulator/execution/scheduler.hpp"
 
 namespace cuvmm::emulator::execution {
@@ -26,10 +27,14 @@ void Scheduler::call_worker() {
   try {
     workers_.emplace_back([this] { work(); });
     ++live_workers_;
+    workers_refused_ = false;
     work_.notify_one();
-  } catch (const std::system_error&) {
-    // No thread to be had: the workers there are go on when they can, and waiting threads run operations themselves.
+  } catch (const std::exception&) {
+    // No thread, or memory for one, to be had: the workers there are go on when they can, and threads that wait or ask
+    // run operations themselves.
+    workers_refused_ = true;
     work_.notify_one();
+    progress_.notify_all();
   }
 }
 
@@ -53,8 +58,13 @@ std::shared_ptr<Stream> Scheduler::next_for_worker() {
 }
 
 void Scheduler::work() {
+  work_until_unneeded();
+  end_if_due();  // after this nothing may be left of the scheduler
+}
+
+void Scheduler::work_until_unneeded() {
   Lock lock(*this);
-  while (!stopping_) {
+  while (!stopping_ && !end_is_due()) {
     if (const auto stream = next_for_worker()) {
       execute(lock, stream);
       continue;

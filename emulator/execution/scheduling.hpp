@@ -12,7 +12,8 @@ namespace cuvmm::emulator::execution {
 struct Scheduling {
   enum class Mode {
     // Worker threads, created when the first asynchronous operation needs one and as many as operations run at once;
-    // idle ones end. A waiting thread runs the operations of the stream that it waits for itself.
+    // idle ones end. A waiting thread runs the operations of the stream that it waits for itself. Where the system
+    // has no thread left for a worker, threads that wait, and queries, run the operations of all streams.
     threaded,
     // No threads. Operations run on the calling thread only, inside step(), run_until_idle() and the waiting calls, one
     // at a time, each chosen by a seeded generator among the streams whose oldest operation may run. While one thread

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -35,17 +36,25 @@ std::uint64_t Arena::take(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto offset = free_.take(bytes + gap_bytes_, extent_alignment);
   if (!offset) throw std::bad_alloc();
-  const std::uint64_t end = (*offset + bytes + slab_bytes - 1) / slab_bytes * slab_bytes;
-  if (end > file_bytes_) {
-    if (::ftruncate(file_.get(), static_cast<off_t>(end)) != 0) {
-      const int error = errno;
-      free_.give_back(*offset, bytes + gap_bytes_);
-      errno = error;
-      throw_errno("cannot enlarge the file that backs emulated memory (ftruncate)");
-    }
-    file_bytes_ = end;
+  try {
+    grow(*offset + bytes);
+  } catch (...) {
+    free_.give_back(*offset, bytes + gap_bytes_);
+    throw;
   }
   return *offset;
+}
+
+// By whole slabs, as far as the limit of file sizes allows: going beyond it would end the process by SIGXFSZ.
+void Arena::grow(std::uint64_t end) {
+  if (end <= file_bytes_) return;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0) throw_errno("cannot ask for the limit of file sizes (getrlimit)");
+  if (end > limit.rlim_cur) throw FileLimitReached();
+  const std::uint64_t whole = std::min<std::uint64_t>((end + slab_bytes - 1) / slab_bytes * slab_bytes, limit.rlim_cur);
+  if (::ftruncate(file_.get(), static_cast<off_t>(whole)) != 0)
+    throw_errno("cannot enlarge the file that backs emulated memory (ftruncate)");
+  file_bytes_ = whole;
 }
 
 void Arena::give_back(std::uint64_t offset, std::uint64_t bytes) noexcept {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,15 @@
 #include "emulator/model/address_space.hpp"
 
 namespace cuvmm::emulator::memory {
+
+// The process may not make a file as large as more memory needs (RLIMIT_FSIZE).
+class FileLimitReached final : public std::bad_alloc {
+ public:
+  [[nodiscard]] const char* what() const noexcept override {
+    return "the file that backs emulated memory may not grow: the limit of file sizes (RLIMIT_FSIZE, ulimit -f) is too "
+           "low; raise it";
+  }
+};
 
 // A sparse anonymous file that extents are cut from. Its bytes are mapped into the process in large slabs when they are
 // first touched, so that neither the number of extents nor the size of the emulated device costs host mappings or host
@@ -28,7 +38,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // The offset of a new extent, a multiple of 2 MiB. Throws std::bad_alloc.
+  // The offset of a new extent, a multiple of 2 MiB. Throws std::bad_alloc, FileLimitReached among them, and
+  // std::system_error if the operating system refuses a larger file.
   [[nodiscard]] std::uint64_t take(std::uint64_t bytes);
   // Gives back an extent that take() answered, whole, and its bytes to the operating system.
   void give_back(std::uint64_t offset, std::uint64_t bytes) noexcept;
@@ -43,7 +54,9 @@ class Arena {
   [[nodiscard]] int descriptor() const noexcept { return file_.get(); }
 
  private:
-  [[nodiscard]] std::byte* slab(std::uint64_t number);  // under the lock
+  // Under the lock.
+  [[nodiscard]] std::byte* slab(std::uint64_t number);
+  void grow(std::uint64_t end);
 
   FileDescriptor file_;
   const std::uint64_t gap_bytes_;

@@ -18,17 +18,7 @@ AddressSpace::AddressSpace(CUdeviceptr base, std::uint64_t bytes) : base_(base),
 }
 
 std::optional<CUdeviceptr> AddressSpace::take(std::uint64_t bytes, std::uint64_t alignment, CUdeviceptr hint) {
-  if (hint != 0 && hint % alignment == 0) {
-    auto after = free_.upper_bound(hint);
-    if (after != free_.begin()) {
-      auto piece = std::prev(after);
-      const std::uint64_t offset = hint - piece->first;
-      if (offset < piece->second && bytes <= piece->second - offset) {
-        carve(piece, hint, bytes);
-        return hint;
-      }
-    }
-  }
+  if (hint != 0 && hint % alignment == 0 && take_at(hint, bytes)) return hint;
   for (auto piece = free_.begin(); piece != free_.end(); ++piece) {
     const CUdeviceptr address = align_up(piece->first, alignment);
     if (address < piece->first) continue;  // wrapped around
@@ -38,6 +28,16 @@ std::optional<CUdeviceptr> AddressSpace::take(std::uint64_t bytes, std::uint64_t
     return address;
   }
   return std::nullopt;
+}
+
+bool AddressSpace::take_at(CUdeviceptr address, std::uint64_t bytes) {
+  auto after = free_.upper_bound(address);
+  if (after == free_.begin()) return false;
+  auto piece = std::prev(after);
+  const std::uint64_t offset = address - piece->first;
+  if (offset >= piece->second || bytes > piece->second - offset) return false;
+  carve(piece, address, bytes);
+  return true;
 }
 
 void AddressSpace::carve(Pieces::iterator piece, CUdeviceptr address, std::uint64_t bytes) {

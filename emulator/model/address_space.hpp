@@ -21,11 +21,15 @@ class AddressSpace {
   // if that piece is free and hint is not 0. Nothing if no piece is large enough.
   [[nodiscard]] std::optional<CUdeviceptr> take(std::uint64_t bytes, std::uint64_t alignment, CUdeviceptr hint = 0);
 
-  // Gives back a piece that take() answered, whole.
+  // Takes exactly this piece; false, and nothing taken, unless all of it is free.
+  [[nodiscard]] bool take_at(CUdeviceptr address, std::uint64_t bytes);
+
+  // Gives back a piece that take() answered or take_at() took, whole.
   void give_back(CUdeviceptr address, std::uint64_t bytes) noexcept;
 
   [[nodiscard]] std::uint64_t largest_free_piece() const;
   [[nodiscard]] std::uint64_t total_bytes() const { return bytes_; }
+  [[nodiscard]] CUdeviceptr end() const { return base_ + bytes_; }
   [[nodiscard]] bool contains(CUdeviceptr address) const { return address >= base_ && address - base_ < bytes_; }
 
  private:

@@ -26,18 +26,23 @@ struct Handle {
   bool imported = false;
 };
 
+struct Reservation {
+  CUdeviceptr address = 0;
+  std::uint64_t bytes = 0;
+
+  [[nodiscard]] CUdeviceptr end() const { return address + bytes; }
+};
+
 struct Mapping {
   CUdeviceptr address = 0;
   std::uint64_t bytes = 0;
   Handle* handle = nullptr;
   Rights rights;
+  // Addresses past the reservation that were nobody's: the mapping's own for as long as it lives, so that they are
+  // given to nobody else.
+  std::vector<Reservation> own_addresses;
 
   [[nodiscard]] CUdeviceptr end() const { return address + bytes; }
-};
-
-struct Reservation {
-  CUdeviceptr address = 0;
-  std::uint64_t bytes = 0;
 };
 
 // Part of an allocation behind a piece of an address range.
@@ -125,6 +130,9 @@ class VirtualMemory {
   [[nodiscard]] Answer dead_handle(CUmemGenericAllocationHandle value) const;
   Handle& add_handle(Allocation& allocation, bool imported);
   void forget_if_unused(Handle& handle) noexcept;
+  // Takes what of [begin, end) belongs to no reservation; false, and nothing taken, if cuMemAlloc memory is there.
+  bool take_unreserved(CUdeviceptr begin, CUdeviceptr end, std::vector<Reservation>& taken);
+  void give_back(const std::vector<Reservation>& taken) noexcept;
   void remove(Mappings::iterator mapping) noexcept;
   [[nodiscard]] Answer change_host_views(Mappings::const_iterator first, Mappings::const_iterator last,
                                          const CUmemAccessDesc* descriptors, std::size_t count);

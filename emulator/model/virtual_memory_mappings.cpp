@@ -1,6 +1,7 @@
 // Address reservations, mappings and access rights.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <iterator>
 
@@ -114,9 +115,49 @@ Answer VirtualMemory::map(CUdeviceptr address, std::size_t bytes, std::size_t of
                                           address + bytes - reservation->address - reservation->bytes));
     if (!answer.ok()) return answer;
   }
-  mappings_.emplace_hint(next, address, Mapping{address, bytes, handle, {}});
+  Mapping& mapping = mappings_.emplace_hint(next, address, Mapping{address, bytes, handle, {}, {}})->second;
+  bool taken = false;
+  try {
+    taken = take_unreserved(reservation->end(), mapping.end(), mapping.own_addresses);
+  } catch (...) {
+    mappings_.erase(address);
+    throw;
+  }
+  if (!taken) {
+    mappings_.erase(address);
+    return {CUDA_ERROR_INVALID_VALUE, Rule::map_free_addresses,
+            fmt::format("part of the {} bytes at {:#x} is memory of cuMemAlloc", bytes, address)};
+  }
   ++handle->mappings;
   return {};
+}
+
+bool VirtualMemory::take_unreserved(CUdeviceptr begin, CUdeviceptr end, std::vector<Reservation>& taken) {
+  end = std::min(end, addresses_.end());
+  try {
+    for (auto next = reservations_.lower_bound(begin); begin < end; ++next) {
+      const bool last = next == reservations_.end() || next->first >= end;
+      const CUdeviceptr gap_end = last ? end : next->first;
+      if (begin < gap_end) {
+        taken.reserve(taken.size() + 1);  // what needs memory comes first
+        if (!addresses_.take_at(begin, gap_end - begin)) {
+          give_back(taken);
+          return false;
+        }
+        taken.push_back({begin, gap_end - begin});
+      }
+      if (last) break;
+      begin = next->second.end();
+    }
+  } catch (...) {
+    give_back(taken);
+    throw;
+  }
+  return true;
+}
+
+void VirtualMemory::give_back(const std::vector<Reservation>& taken) noexcept {
+  for (const Reservation& piece : taken) addresses_.give_back(piece.address, piece.bytes);
 }
 
 VirtualMemory::Mappings::iterator VirtualMemory::first_hole(Mappings::iterator mapping, CUdeviceptr end) {
@@ -166,6 +207,7 @@ Answer VirtualMemory::unmap(CUdeviceptr address, std::size_t bytes) {
 void VirtualMemory::remove(Mappings::iterator mapping) noexcept {
   host_view_.mapping_goes(mapping->second);
   Handle& handle = *mapping->second.handle;
+  give_back(mapping->second.own_addresses);
   mappings_.erase(mapping);
   --handle.mappings;
   forget_if_unused(handle);

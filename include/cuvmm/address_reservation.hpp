@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string_view>
 
 #include "cuvmm/driver.hpp"
 #include "cuvmm/result.hpp"
@@ -29,6 +30,11 @@ class AddressReservation {
   [[nodiscard]] static Result<AddressReservation> try_create(const Driver& driver, std::size_t bytes,
                                                              std::size_t alignment = 0, DeviceAddress hint = {});
 
+  // Takes over a range that other code reserved with cuMemAddressReserve, exactly as it was reserved, and frees it
+  // instead of that code. What that code mapped in it must be unmapped by then. Throws InvalidUse for an address or a
+  // size of 0. Makes no driver call.
+  [[nodiscard]] static AddressReservation adopt(const Driver& driver, DeviceAddress address, std::size_t bytes);
+
   AddressReservation(AddressReservation&&) noexcept = default;
   AddressReservation& operator=(AddressReservation&&) noexcept = default;
   AddressReservation(const AddressReservation&) = delete;
@@ -39,6 +45,11 @@ class AddressReservation {
   [[nodiscard]] std::size_t size() const noexcept;  // bytes
   [[nodiscard]] const Driver& driver() const noexcept;
 
+  // Gives the range to the caller, who frees it with cuMemAddressFree, whole; answers its address. Afterwards the
+  // object is as moved from. Throws InvalidUse while a mapping is left, and then still owns the range. Makes no driver
+  // call.
+  [[nodiscard]] DeviceAddress give_out();
+
   // Frees the range now; afterwards the object is as moved from. Throws InvalidUse while a mapping is left, Error if
   // the driver refuses, and then still owns the range.
   void free();
@@ -47,6 +58,7 @@ class AddressReservation {
   friend class Mapping;
   struct State;
   explicit AddressReservation(std::shared_ptr<State> state) noexcept;
+  void require_no_mapping(std::string_view function) const;
 
   std::shared_ptr<State> state_;
 };

@@ -7,6 +7,7 @@
 #include "cuvmm/driver.hpp"
 #include "cuvmm/memory_properties.hpp"
 #include "cuvmm/result.hpp"
+#include "cuvmm/units.hpp"
 
 namespace cuvmm {
 
@@ -33,6 +34,21 @@ class PhysicalMemory {
   [[nodiscard]] static Result<PhysicalMemory> try_create(const Driver& driver, const MemoryProperties& properties,
                                                          std::size_t bytes);
 
+  // Takes over one reference to a handle (CUmemGenericAllocationHandle) that other code got from cuMemCreate, an import
+  // or cuMemRetainAllocationHandle, and now releases it instead of that code. `bytes` is the size that the memory was
+  // created with, which no driver call tells. Properties are read from the handle, or those that are given. Throws
+  // InvalidUse for a handle or a size of 0, and Error if the properties cannot be read; then the caller keeps the
+  // reference. A handle that was released already can crash the driver.
+  [[nodiscard]] static PhysicalMemory adopt(const Driver& driver, unsigned long long handle, std::size_t bytes);
+  [[nodiscard]] static PhysicalMemory adopt(const Driver& driver, unsigned long long handle,
+                                            const MemoryProperties& properties, std::size_t bytes);
+
+  // Another owner of the memory behind a mapped address, whoever mapped it, with a reference of its own; size and
+  // properties are as the driver tells them (cuMemRetainAllocationHandle). Throws InvalidUse where nothing is mapped or
+  // the memory is not of cuMemCreate. Other threads must not unmap it meanwhile.
+  [[nodiscard]] static PhysicalMemory retain(const Driver& driver, DeviceAddress address);
+  [[nodiscard]] static Result<PhysicalMemory> try_retain(const Driver& driver, DeviceAddress address);
+
   // The unit of sizes for these properties, in bytes (cuMemGetAllocationGranularity).
   [[nodiscard]] static std::size_t granularity(const Driver& driver, const MemoryProperties& properties,
                                                Granularity which = Granularity::minimum);
@@ -51,6 +67,10 @@ class PhysicalMemory {
   [[nodiscard]] const MemoryProperties& properties() const noexcept;
   [[nodiscard]] const Driver& driver() const noexcept;
   [[nodiscard]] unsigned long long handle() const noexcept;  // the driver's CUmemGenericAllocationHandle
+
+  // Gives the reference to the caller, who releases it with cuMemRelease: the driver's handle. Mappings that are left
+  // stay as they are, and unmap what they mapped. Afterwards the object is as moved from. Makes no driver call.
+  [[nodiscard]] unsigned long long give_out() noexcept;
 
   // Releases the handle now, which is legal while mappings are left: the driver keeps the memory until they are gone.
   // Afterwards the object is as moved from. Throws Error if the driver refuses, and then still owns the handle.

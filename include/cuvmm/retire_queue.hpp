@@ -57,7 +57,7 @@ class RetireQueue {
   requires(!std::is_reference_v<Owner> && !std::is_const_v<Owner>) void retire(Owner&& owner, PendingWork&& work,
                                                                                std::size_t bytes = 0) {
     static_assert(std::is_nothrow_move_constructible_v<Owner> && std::is_nothrow_destructible_v<Owner>);
-    retire_as<Kept<Owner>>(std::move(owner), std::move(work), bytes);
+    retire_as<Kept<Owner>>(std::forward<Owner>(owner), std::move(work), bytes);
   }
 
   // The same for anything that is called, once, instead of destroyed. An exception that it throws goes to the clean-up
@@ -67,7 +67,7 @@ class RetireQueue {
            std::is_invocable_v<Callable&>) void retire_call(Callable&& callable, PendingWork&& work,
                                                             std::size_t bytes = 0) {
     static_assert(std::is_nothrow_move_constructible_v<Callable> && std::is_nothrow_destructible_v<Callable>);
-    retire_as<Called<Callable>>(std::move(callable), std::move(work), bytes);
+    retire_as<Called<Callable>>(std::forward<Callable>(callable), std::move(work), bytes);
   }
 
   // Releases what is done and answers how many that were. Never waits for the device.
@@ -132,6 +132,7 @@ class RetireQueue {
     bool asked = false;  // a thread is asking whether it is done
   };
   struct Batch;
+  struct Leaked;
   struct Pass;
   struct Remaining {
     std::size_t entries = 0;
@@ -149,7 +150,7 @@ class RetireQueue {
     Entries made(1);
     auto holder = std::make_unique<Holder>();
     const bool at_once = admit(work);
-    holder->keep(std::move(thing));
+    holder->keep(std::forward<Thing>(thing));
     if (at_once) return holder->release();
     Entry& entry = made.front();
     entry.retired = std::move(holder);
@@ -158,6 +159,7 @@ class RetireQueue {
     append(made);
   }
 
+  static Leaked& leaked();
   static void call_and_report(void (*call)(void*), void* callable) noexcept;
   bool admit(PendingWork& work);
   void append(Entries& made) noexcept;
@@ -168,6 +170,7 @@ class RetireQueue {
   Driver driver_;
   RetireQueueOptions options_;
   std::shared_ptr<EventPool> pool_;
+  Leaked& leaked_ = leaked();
 
   mutable std::mutex mutex_;
   Entries entries_;           // in the order of their retirement

@@ -28,6 +28,19 @@ doctor_command() {
     printf 'CUDA driver     none to use: %s; ./dev tour uses the emulated driver\n' "$reason"
   fi
   [ "${CUVMM_DRIVER:-}" = "" ] || printf 'CUVMM_DRIVER    %s\n' "$CUVMM_DRIVER"
+  report_devices
+}
+
+# What the devices can do, once there is a program that tells. Its status says whether something should be done about
+# them, which is no failure of this report.
+report_devices() {
+  local program=$root/build/release/tools/cuvmm/cuvmm
+  if [ -x "$program" ]; then
+    printf '\nDevices, as cuvmm doctor tells (--probe tries what they announce):\n'
+    "$program" doctor || true
+  else
+    printf 'devices         ./dev build makes cuvmm, whose subcommand doctor tells what they can do\n'
+  fi
 }
 
 system_name() {

@@ -151,6 +151,10 @@ enum CUmemRangeHandleType : int {
   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1,
 };
 
+enum CUmemRangeFlags : int {
+  CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE = 1,
+};
+
 inline constexpr unsigned short CU_MEM_CREATE_USAGE_TILE_POOL = 0x1;
 inline constexpr unsigned short CU_MEM_CREATE_USAGE_HW_DECOMPRESS = 0x2;
 

@@ -22,6 +22,21 @@ constexpr abi::CUmemAllocationProp to_abi(const MemoryProperties& properties) no
   return converted;
 }
 
+constexpr HandleTypes handle_types_from_abi(unsigned bits) noexcept {
+  HandleTypes types;
+  for (const HandleType type :
+       {HandleType::posix_file_descriptor, HandleType::win32, HandleType::win32_kmt, HandleType::fabric})
+    if ((bits & static_cast<unsigned>(type)) != 0) types = types | type;
+  return types;
+}
+
+constexpr MemoryProperties from_abi(const abi::CUmemAllocationProp& properties) noexcept {
+  return {.location = {static_cast<LocationKind>(properties.location.type), properties.location.id},
+          .handle_types = handle_types_from_abi(static_cast<unsigned>(properties.requestedHandleTypes)),
+          .compression = properties.allocFlags.compressionType != abi::CU_MEM_ALLOCATION_COMP_NONE,
+          .gpu_direct_rdma = properties.allocFlags.gpuDirectRDMACapable != 0};
+}
+
 constexpr abi::CUmemAccessDesc to_abi(const AccessGrant& grant) noexcept {
   return {to_abi(grant.location), static_cast<abi::CUmemAccess_flags>(grant.rights)};
 }

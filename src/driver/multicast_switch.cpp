@@ -23,12 +23,17 @@ constexpr auto switches = std::to_array<Switch>(
 
 std::string why_multicast_is_off() {
   if (!CUVMM_RESOLVE_MULTICAST) return "This build of cuvmm leaves multicast out (CUVMM_RESOLVE_MULTICAST=OFF)";
-  for (const Switch& each : switches) {
-    const char* const value = std::getenv(each.variable);
-    if (value != nullptr && value == each.off)
-      return fmt::format("Multicast is turned off by {}={} in the environment", each.variable, each.off);
-  }
+  for (const SwitchSetting& each : multicast_switches_found())
+    if (each.off) return fmt::format("Multicast is turned off by {}={} in the environment", each.variable, each.value);
   return {};
+}
+
+std::vector<SwitchSetting> multicast_switches_found() {
+  std::vector<SwitchSetting> found;
+  for (const Switch& each : switches)
+    if (const char* const value = std::getenv(each.variable); value != nullptr)
+      found.push_back({each.variable, value, value == each.off});
+  return found;
 }
 
 }  // namespace cuvmm::driver

@@ -61,9 +61,12 @@ Result<void> MappedRange::Impl::map_and_grant(ChunkMap& planned) {
     result = addresses_->map(planned.begin()->first, planned.begin()->second);
     if (result) mapped.insert(planned.extract(planned.begin()));
   }
-  if (result && !grants_.empty()) {
-    for (const Extent& run : addresses_->runs_of(mapped))
-      if (result) result = addresses_->set_access(run, grants_);
+  if (!descriptors_.empty()) {
+    for (auto first = mapped.cbegin(); result && first != mapped.cend();) {
+      const auto run = addresses_->run_from(first, mapped.cend());
+      result = addresses_->set_access(run.extent, descriptors_);
+      first = run.next;
+    }
   }
   if (result) {
     planned = std::move(mapped);

@@ -11,6 +11,10 @@
 
 namespace cuvmm {
 
+namespace range {
+std::vector<abi::CUmemAccessDesc> descriptors_of(std::span<const AccessGrant> grants);
+}
+
 class MappedRange::Impl {
  public:
   using ChunkMap = range::ChunkMap;
@@ -73,6 +77,7 @@ class MappedRange::Impl {
   std::size_t granularity_;
   MemoryProperties properties_;
   std::vector<AccessGrant> grants_;
+  std::vector<abi::CUmemAccessDesc> descriptors_;  // of the grants, as the driver takes them
   StreamUses uses_;
   ChunkMap chunks_;
   std::size_t size_ = 0;
@@ -96,6 +101,8 @@ class MappedRange::Impl {
   Result<void> learn_what_was_got(const SharedPhysicalMemory& memory);
   std::vector<std::size_t> chunk_sizes(const Extent& extent) const;
   void undo(ChunkMap placed) noexcept;
+
+  void take_rights_back(std::size_t end, std::span<const abi::CUmemAccessDesc> previous);
 
   // Giving back.
   Result<void> allow_unmap(std::string_view call, const Extent& extent) const;

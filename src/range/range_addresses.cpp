@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "driver/call.hpp"
-#include "driver/convert.hpp"
 #include "owner_states.hpp"
 
 namespace cuvmm::range {
@@ -67,45 +66,37 @@ Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory&
                                         memory.memory().handle(), 0ULL);
 }
 
-Result<void> RangeAddresses::set_access(const Extent& run, std::span<const AccessGrant> grants) {
-  std::vector<abi::CUmemAccessDesc> descriptors;
-  descriptors.reserve(grants.size());
-  for (const AccessGrant& each : grants) descriptors.push_back(driver::to_abi(each));
+Result<void> RangeAddresses::set_access(const Extent& run, std::span<const abi::CUmemAccessDesc> grants) {
   return try_call<EntryPoint::cuMemSetAccess>(driver().interface(), (address() + run.offset).value, run.bytes,
-                                              descriptors.data(), descriptors.size());
+                                              grants.data(), grants.size());
 }
 
-std::vector<Extent> RangeAddresses::runs_of(const ChunkMap& chunks) const {
-  std::vector<Extent> runs;
-  std::size_t end_of_reservation = 0;
-  for (const auto& chunk : chunks) {
-    const Extent extent = extent_of(chunk);
-    if (!runs.empty() && runs.back().end() == extent.offset && extent.offset != end_of_reservation) {
-      runs.back().bytes += extent.bytes;
-      continue;
-    }
-    end_of_reservation = reservation_end(extent.offset);
-    runs.push_back(extent);
-  }
-  return runs;
+RangeAddresses::Run RangeAddresses::run_from(ChunkMap::const_iterator first,
+                                             ChunkMap::const_iterator end) const noexcept {
+  Extent extent = extent_of(*first);
+  const std::size_t border = reservation_end(extent.offset);
+  auto next = std::next(first);
+  for (; next != end && next->first == extent.end() && next->first != border; ++next)
+    extent.bytes += next->second.size();
+  return {extent, next};
 }
 
 Result<void> RangeAddresses::unmap(ChunkMap& chunks) {
   const auto unmap_extent = [&](const Extent& extent) {
     return try_call<EntryPoint::cuMemUnmap>(driver().interface(), (address() + extent.offset).value, extent.bytes);
   };
-  const auto first_of = [&](const Extent& run) { return chunks.lower_bound(run.offset); };
   Result<void> result;
-  for (const Extent& run : runs_of(chunks)) {
-    Result<void> whole = unmap_extent(run);
-    if (whole) {
-      chunks.erase(first_of(run), chunks.lower_bound(run.end()));
-      continue;
+  for (auto first = chunks.cbegin(); first != chunks.cend();) {
+    const Run run = run_from(first, chunks.cend());
+    if (Result<void> whole = unmap_extent(run.extent); whole) {
+      chunks.erase(first, run.next);
+    } else {
+      if (result) result = whole;
+      const bool single = std::next(first) == run.next;  // then there is nothing smaller to try
+      while (!single && first != run.next)
+        first = unmap_extent(extent_of(*first)) ? chunks.erase(first) : std::next(first);
     }
-    if (result) result = whole;
-    if (first_of(run)->second.size() == run.bytes) continue;  // one chunk: there is nothing smaller to try
-    for (auto each = first_of(run); each != chunks.end() && each->first < run.end();)
-      each = unmap_extent(extent_of(*each)) ? chunks.erase(each) : std::next(each);
+    first = run.next;
   }
   return result;
 }
@@ -113,14 +104,16 @@ Result<void> RangeAddresses::unmap(ChunkMap& chunks) {
 void RangeAddresses::begin_retiring(const Extent& extent) {
   const std::lock_guard lock(mutex_);
   retiring_.emplace(extent.offset, extent.bytes);
+  ++out_of_use_;
 }
 
 void RangeAddresses::end_retiring(const Extent& extent) noexcept {
   const std::lock_guard lock(mutex_);
-  retiring_.erase(extent.offset);
+  out_of_use_ -= retiring_.erase(extent.offset);
 }
 
 bool RangeAddresses::is_retiring(const Extent& extent) const {
+  if (out_of_use_ == 0) return false;
   const std::lock_guard lock(mutex_);
   return std::any_of(retiring_.begin(), retiring_.end(), [&](const auto& each) {
     return each.first < extent.end() && extent.offset < each.first + each.second;
@@ -135,6 +128,7 @@ bool RangeAddresses::is_retiring() const {
 void RangeAddresses::quarantine(ChunkMap&& chunks) noexcept {
   for (const auto& each : chunks) never_recycle(each.second);
   const std::lock_guard lock(mutex_);
+  out_of_use_ += chunks.size();
   quarantined_.merge(std::move(chunks));
 }
 
@@ -148,13 +142,17 @@ std::vector<ChunkInfo> RangeAddresses::quarantined() const {
 }
 
 Result<void> RangeAddresses::clear_quarantine(const Extent& extent) {
+  if (out_of_use_ == 0) return {};
   ChunkMap chunks;
   {
     const std::lock_guard lock(mutex_);
     for (auto each = quarantined_.begin(); each != quarantined_.end();) {
       const auto next = std::next(each);
       const Extent own = extent_of(*each);
-      if (own.offset < extent.end() && extent.offset < own.end()) chunks.insert(quarantined_.extract(each));
+      if (own.offset < extent.end() && extent.offset < own.end()) {
+        chunks.insert(quarantined_.extract(each));
+        --out_of_use_;
+      }
       each = next;
     }
   }

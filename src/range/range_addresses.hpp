@@ -1,6 +1,7 @@
 // The addresses of a range, shared with those of its chunks that wait to be unmapped.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "cuvmm/address_reservation.hpp"
 #include "cuvmm/mapped_range.hpp"
+#include "driver/abi.hpp"
 #include "range/chunk_map.hpp"
 
 namespace cuvmm::range {
@@ -33,8 +35,12 @@ class RangeAddresses {
 
   // The driver's calls for chunks of the range. Runs of neighbours in one reservation take one call.
   [[nodiscard]] Result<void> map(std::size_t offset, const SharedPhysicalMemory& memory);
-  [[nodiscard]] Result<void> set_access(const Extent& run, std::span<const AccessGrant> grants);
-  [[nodiscard]] std::vector<Extent> runs_of(const ChunkMap& chunks) const;
+  [[nodiscard]] Result<void> set_access(const Extent& run, std::span<const abi::CUmemAccessDesc> grants);
+  struct Run {
+    Extent extent;
+    ChunkMap::const_iterator next;  // the first chunk behind it
+  };
+  [[nodiscard]] Run run_from(ChunkMap::const_iterator first, ChunkMap::const_iterator end) const noexcept;
 
   // Unmaps the chunks; those that the driver refuses to unmap are left in `chunks`, and the first refusal is returned.
   Result<void> unmap(ChunkMap& chunks);
@@ -60,6 +66,7 @@ class RangeAddresses {
  private:
   std::vector<AddressReservation> reservations_;
   std::size_t size_;
+  std::atomic<std::size_t> out_of_use_ = 0;      // entries of the two maps; a range with none needs no lock
   mutable std::mutex mutex_;                     // guards what follows
   std::map<std::size_t, std::size_t> retiring_;  // offset -> bytes
   ChunkMap quarantined_;

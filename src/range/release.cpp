@@ -128,9 +128,9 @@ Result<void> MappedRange::Impl::truncate(std::size_t bytes) {
 
 Result<void> MappedRange::Impl::remap(std::size_t offset, const SharedPhysicalMemory& memory) {
   if (auto mapped = addresses_->map(offset, memory); !mapped) return mapped;
-  if (grants_.empty()) return {};
+  if (descriptors_.empty()) return {};
   const Extent extent{offset, memory.size()};
-  Result<void> granted = addresses_->set_access(extent, grants_);
+  Result<void> granted = addresses_->set_access(extent, descriptors_);
   if (!granted) {
     ChunkMap placed;
     placed.emplace(offset, memory);

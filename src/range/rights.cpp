@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuvmm/device.hpp"
+#include "driver/convert.hpp"
 #include "range/mapped_range_impl.hpp"
 
 namespace cuvmm {
@@ -12,10 +13,10 @@ using range::Extent;
 
 namespace {
 
-AccessRights rights_in(const std::vector<AccessGrant>& grants, const Location& location) {
-  for (const AccessGrant& each : grants)
-    if (each.location == location) return each.rights;
-  return AccessRights::none;
+abi::CUmemAccess_flags flags_in(std::span<const abi::CUmemAccessDesc> grants, const abi::CUmemLocation& location) {
+  for (const abi::CUmemAccessDesc& each : grants)
+    if (each.location.type == location.type && each.location.id == location.id) return each.flags;
+  return abi::CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
 // The grants with the changes: of two for one location the later counts, and no rights are no entry.
@@ -30,6 +31,13 @@ std::vector<AccessGrant> changed(const std::vector<AccessGrant>& grants, std::sp
 
 }  // namespace
 
+std::vector<abi::CUmemAccessDesc> range::descriptors_of(std::span<const AccessGrant> grants) {
+  std::vector<abi::CUmemAccessDesc> descriptors;
+  descriptors.reserve(grants.size());
+  for (const AccessGrant& each : grants) descriptors.push_back(driver::to_abi(each));
+  return descriptors;
+}
+
 Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
   const auto is_of_host = [](const Location& location) { return location.kind != LocationKind::device; };
   for (const AccessGrant& each : changes) {
@@ -41,21 +49,35 @@ Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
       return refusal("MappedRange::grant", to_string(each.location), "Device memory cannot be granted to the host",
                      "Use memory of the host (LocationKind::host_numa), or copy");
   }
-  std::vector<AccessGrant> after = changed(grants_, changes);
-  std::vector<AccessGrant> previous;
-  for (const AccessGrant& each : changes) previous.push_back({each.location, rights_in(grants_, each.location)});
-  const std::vector<Extent> runs = addresses_->runs_of(chunks_);
   if (changes.empty()) return {};
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    Result<void> granted = addresses_->set_access(runs[i], changes);
-    if (granted) continue;
-    for (std::size_t j = 0; j < i; ++j)
-      if (Result<void> undone = addresses_->set_access(runs[j], previous); !undone)
-        report_cleanup_failure(undone.failure());
-    return granted;
+  std::vector<AccessGrant> after = changed(grants_, changes);
+  std::vector<abi::CUmemAccessDesc> descriptors = range::descriptors_of(after);
+  const std::vector<abi::CUmemAccessDesc> wanted = range::descriptors_of(changes);
+  std::vector<abi::CUmemAccessDesc> previous = wanted;
+  for (abi::CUmemAccessDesc& each : previous) each.flags = flags_in(descriptors_, each.location);
+
+  for (auto first = chunks_.cbegin(); first != chunks_.cend();) {
+    const auto run = addresses_->run_from(first, chunks_.cend());
+    if (Result<void> granted = addresses_->set_access(run.extent, wanted); !granted) {
+      take_rights_back(run.extent.offset, previous);
+      return granted;
+    }
+    first = run.next;
   }
   grants_ = std::move(after);
+  descriptors_ = std::move(descriptors);
   return {};
+}
+
+// Gives the chunks before `end` the rights that they had.
+void MappedRange::Impl::take_rights_back(std::size_t end, std::span<const abi::CUmemAccessDesc> previous) {
+  const auto last = chunks_.lower_bound(end);
+  for (auto first = chunks_.cbegin(); first != last;) {
+    const auto run = addresses_->run_from(first, last);
+    if (Result<void> undone = addresses_->set_access(run.extent, previous); !undone)
+      report_cleanup_failure(undone.failure());
+    first = run.next;
+  }
 }
 
 Result<void> MappedRange::Impl::revoke(const Location& location) {

@@ -29,6 +29,53 @@ TEST(Capture, LetsSynchronousCopiesAndModuleLoadsPass) {
   EXPECT_ANSWER(ERROR_STREAM_CAPTURE_UNSUPPORTED, *driver, cuStreamSynchronize(stream));
 }
 
+CUgraph graph_of(Emulated& driver, CUstream stream) {
+  CUstreamCaptureStatus status{};
+  CUgraph graph = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr));
+  EXPECT_NE(graph, nullptr);
+  return graph;
+}
+
+// The handle that cuStreamGetCaptureInfo gives out while a graph is captured is that of the finished graph, or goes.
+TEST(Capture, ThatIsSpoiledLeavesNoGraph) {
+  Emulated driver;
+  std::size_t nodes = 0;
+  const CUstream stream = capturing(driver);
+  const CUgraph spoiled = graph_of(driver, stream);
+  EXPECT_EQ(driver->live_handles().graphs, 1U);
+  EXPECT_ANSWER(SUCCESS, *driver, cuGraphGetNodes(spoiled, nullptr, &nodes));
+  EXPECT_ANSWER(ERROR_STREAM_CAPTURE_UNSUPPORTED, *driver, cuStreamSynchronize(stream));
+  CUgraph ended = spoiled;
+  EXPECT_ANSWER(ERROR_STREAM_CAPTURE_INVALIDATED, *driver, cuStreamEndCapture(stream, &ended));
+  EXPECT_EQ(ended, nullptr);
+  EXPECT_EQ(driver->live_handles().graphs, 0U);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuGraphGetNodes(spoiled, nullptr, &nodes));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuGraphDestroy(spoiled));
+
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  const CUgraph whole = graph_of(driver, stream);
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamEndCapture(stream, &ended));
+  EXPECT_EQ(ended, whole);
+  const CUstream other = capturing(driver);
+  (void)graph_of(driver, other);
+  EXPECT_EQ(driver->live_handles().graphs, 2U);
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamDestroy(other));
+  EXPECT_EQ(driver->live_handles().graphs, 1U);
+  EXPECT_ANSWER(SUCCESS, *driver, cuGraphGetNodes(whole, nullptr, &nodes));
+  EXPECT_ANSWER(SUCCESS, *driver, cuGraphDestroy(whole));
+  EXPECT_EQ(driver->live_handles().graphs, 0U);
+}
+
+TEST(Capture, OfADestroyedContextLeavesNoGraph) {
+  Emulated driver;
+  CUcontext created = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxCreate(&created, 0, 0));
+  (void)graph_of(driver, capturing(driver));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxDestroy(created));
+  EXPECT_EQ(driver->live_handles(), api::EmulatedDriver::LiveHandles());
+}
+
 TEST(Capture, EndsWithoutAPlaceForItsGraph) {
   Emulated driver;
   const CUstream stream = capturing(driver);

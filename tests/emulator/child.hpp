@@ -20,13 +20,15 @@
 
 namespace cuvmm::emulator::test {
 
-// Runs `work() -> int` in a child process, which exits with its answer, and answers the child's wait status.
+// Runs `work() -> int` in a child process, which exits with its answer, and answers the child's wait status. A child
+// that hangs is ended by a signal after some minutes, so that the test fails.
 template <class Work>
 int status_in_child(Work&& work) {
   const pid_t child = ::fork();
   if (child == 0) {
     const rlimit no_core{0, 0};
     (void)::setrlimit(RLIMIT_CORE, &no_core);
+    (void)::alarm(300);
     for (const int deadly : {SIGSEGV, SIGBUS}) (void)std::signal(deadly, SIG_DFL);
     ::_exit(work());
   }

@@ -1,6 +1,7 @@
 #include "emulator/configuration.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -199,6 +200,39 @@ TEST(ConfigurationFromEnvironment, RefusesFilesThatAreNoSettings) {
   expect_parts(json_refusal(R"({"speed": 1})"), {"'speed'", "cuvmm_configuration_test.json"});
   EXPECT_EQ(from_json(R"({"devices": 2})").devices, 2);
   EXPECT_EQ(from_json("{}").devices, 1);
+}
+
+// What might never end, never begin, or take all memory or stack.
+TEST(ConfigurationFromEnvironment, RefusesFilesThatHaveNoEndOrAreNoFiles) {
+  expect_parts(refusal(nullptr, "/"), {"'/'", "CUVMM_EMULATOR_CONFIG", "directory", "1048576"});
+  expect_parts(refusal(nullptr, "/dev/zero"), {"'/dev/zero'", "no regular file", "1048576"});
+  const std::string fifo = ::testing::TempDir() + "cuvmm_configuration_test.fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  expect_parts(refusal(nullptr, fifo.c_str()), {fifo, "no regular file", "1048576"});
+  std::remove(fifo.c_str());
+  const std::string settings = R"({"devices": 2})";
+  const std::size_t most = std::size_t{1} << 20;
+  expect_parts(json_refusal(settings + std::string(most - settings.size() + 1, ' ')), {"larger", "1048576"});
+  EXPECT_EQ(from_json(settings + std::string(most - settings.size(), ' ')).devices, 2);
+}
+
+TEST(ConfigurationFromEnvironment, RefusesJsonThatIsNestedDeeply) {
+  for (const std::size_t depth : {std::size_t{9}, std::size_t{400000}})
+    expect_parts(json_refusal(R"({"no-peer": )" + std::string(depth, '[') + std::string(depth, ']') + "}"),
+                 {"nested more than 8 deep", "cuvmm_configuration_test.json", "lists"});
+  std::string objects;
+  for (int level = 0; level < 100000; ++level) objects += R"({"a":)";
+  expect_parts(json_refusal(objects + "1" + std::string(100000, '}')), {"nested more than 8 deep"});
+  expect_parts(json_refusal(R"({"no-peer": [[[["0-1"]]]]})"), {"no-peer is"});
+  EXPECT_EQ(from_json(R"({"devices": 2, "no-peer": ["0-1"]})").devices, 2);
+}
+
+TEST(ConfigurationFromEnvironment, QuotesLongContentShortened) {
+  const std::string nothing(100000, 'x');
+  EXPECT_LT(json_refusal(nothing).size(), 1000U);
+  EXPECT_LT(json_refusal(R"({"devices": {"a": ")" + nothing + "\"}}").size(), 1000U);
+  EXPECT_LT(json_refusal(R"({"devices": ")" + nothing + "\"}").size(), 1000U);
+  EXPECT_LT(json_refusal("{\"" + nothing + "\": 1}").size(), 1000U);
 }
 
 TEST(Configuration, RefusesWhatNoMachineCanBe) {

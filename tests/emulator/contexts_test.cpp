@@ -59,6 +59,55 @@ TEST(Contexts, FormAStackPerThread) {
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuCtxDestroy(nullptr));
 }
 
+// The objects go; their handles are still told from those that never were, or were destroyed by themselves.
+TEST(Contexts, TakeTheirStreamsAndEventsWithThem) {
+  Emulated driver;
+  CUstream kept = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamCreate(&kept, 0));
+  const auto before = driver->live_handles();
+  CUcontext created = nullptr;
+  CUstream streams[3] = {};
+  CUevent events[3] = {};
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxCreate(&created, 0, 0));
+  for (CUstream& stream : streams) EXPECT_ANSWER(SUCCESS, *driver, cuStreamCreate(&stream, 0));
+  for (CUevent& event : events) EXPECT_ANSWER(SUCCESS, *driver, cuEventCreate(&event, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuEventRecord(events[0], streams[0]));
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamDestroy(streams[1]));
+  EXPECT_ANSWER(SUCCESS, *driver, cuEventDestroy(events[1]));
+  EXPECT_ANSWER(SUCCESS, *driver, cuCtxDestroy(created));
+  EXPECT_EQ(driver->live_handles(), before);
+  driver.use(0);
+  for (const int index : {0, 2}) {
+    EXPECT_ANSWER(ERROR_CONTEXT_IS_DESTROYED, *driver, cuStreamQuery(streams[index]));
+    EXPECT_ANSWER(ERROR_CONTEXT_IS_DESTROYED, *driver, cuStreamSynchronize(streams[index]));
+    EXPECT_ANSWER(ERROR_CONTEXT_IS_DESTROYED, *driver, cuStreamDestroy(streams[index]));
+    EXPECT_ANSWER(ERROR_CONTEXT_IS_DESTROYED, *driver, cuEventQuery(events[index]));
+    EXPECT_ANSWER(ERROR_CONTEXT_IS_DESTROYED, *driver, cuEventRecord(events[index], kept));
+    EXPECT_ANSWER(ERROR_CONTEXT_IS_DESTROYED, *driver, cuEventDestroy(events[index]));
+    EXPECT_ANSWER(SUCCESS, *driver, cuStreamWaitEvent(kept, events[index], 0));
+  }
+  EXPECT_ANSWER(ERROR_INVALID_HANDLE, *driver, cuStreamQuery(streams[1]));
+  EXPECT_ANSWER(ERROR_INVALID_HANDLE, *driver, cuEventQuery(events[1]));
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamSynchronize(kept));
+}
+
+TEST(HandleTable, KeepsOneEntryForHandlesInARowThatWereReplaced) {
+  api::HandleTable<CUstream, int> table;
+  std::vector<CUstream> handles;
+  for (int number = 0; number < 10; ++number) handles.push_back(table.add(std::make_shared<int>(number)));
+  EXPECT_NE(table.take(handles[6]), nullptr);
+  const auto stand_in = std::make_shared<int>(-1);
+  table.replace_all_if([](int number) { return number >= 2 && number != 8; }, stand_in);
+  EXPECT_EQ(table.size(), 3U);     // 0, 1, 8
+  EXPECT_EQ(table.entries(), 6U);  // 0, 1, 2 to 5, 7, 8, 9
+  for (const int index : {2, 3, 4, 5, 7, 9}) EXPECT_EQ(table.find(handles[static_cast<std::size_t>(index)]), stand_in);
+  for (const int index : {0, 1, 8}) EXPECT_EQ(*table.find(handles[static_cast<std::size_t>(index)]), index);
+  EXPECT_EQ(table.find(handles[6]), nullptr);
+  EXPECT_EQ(table.take(handles[3]), nullptr);
+  EXPECT_EQ(table.find(reinterpret_cast<CUstream>(reinterpret_cast<std::uintptr_t>(handles[3]) + 1)), nullptr);
+  EXPECT_EQ(table.find(nullptr), nullptr);
+}
+
 TEST(Contexts, AreRecognisedWhenDestroyed) {
   Emulated driver;
   const CUcontext primary = driver.use(0);

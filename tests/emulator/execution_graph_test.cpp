@@ -257,6 +257,70 @@ TEST_F(Graphs, WaitForExternalEvents) {
   EXPECT_EQ(journal.names(), (Names{"before", "after"}));
 }
 
+// The launch waits for what the event stood for when it was made: a later record, here one that comes after the launch
+// in its own stream, would never be done.
+TEST_F(Graphs, DoNotWaitForExternalEventsRecordedAfterTheLaunch) {
+  Gate gate;
+  const auto point = event();
+  begin(one);
+  EXPECT_CODE(engine.submit(one, spinning_at(gate)), SUCCESS);
+  EXPECT_CODE(engine.wait_event(one, point, abi::CU_EVENT_WAIT_EXTERNAL), SUCCESS);
+  const auto exec = end(one);
+  EXPECT_CODE(engine.launch(exec, one), SUCCESS);
+  EXPECT_CODE(engine.record_event(point, one), SUCCESS);
+  gate.open();
+  EXPECT_CODE(engine.synchronize_stream(one), SUCCESS);
+  EXPECT_CODE(engine.launch(exec, one), SUCCESS);
+  EXPECT_CODE(engine.synchronize_stream(one), SUCCESS);
+}
+
+TEST_F(Graphs, WaitForAnExternalEventThatTheyRecordThemselves) {
+  for (const bool wait_first : {false, true}) {
+    Journal journal;
+    const auto point = event();
+    begin(one);
+    EXPECT_CODE(engine.submit(one, noting(journal, "node")), SUCCESS);
+    if (wait_first) {
+      EXPECT_CODE(engine.wait_event(one, point, abi::CU_EVENT_WAIT_EXTERNAL), SUCCESS);
+    }
+    EXPECT_CODE(engine.record_event(point, one, abi::CU_EVENT_RECORD_EXTERNAL), SUCCESS);
+    if (!wait_first) {
+      EXPECT_CODE(engine.wait_event(one, point, abi::CU_EVENT_WAIT_EXTERNAL), SUCCESS);
+    }
+    const auto exec = end(one);
+    EXPECT_CODE(engine.launch(exec, one), SUCCESS);
+    EXPECT_CODE(engine.launch(exec, one), SUCCESS);
+    EXPECT_CODE(engine.synchronize_stream(one), SUCCESS);
+    EXPECT_EQ(journal.names(), (Names{"node", "node"}));
+    EXPECT_CODE(engine.query_event(point), SUCCESS);
+  }
+}
+
+// Launched twice at once: the second launch waits for the first one's record, not for its own, later one.
+TEST_F(Graphs, WaitForTheExternalRecordsOfEarlierLaunches) {
+  Gate gate;
+  Journal journal;
+  const auto point = event();
+  begin(one);
+  EXPECT_CODE(engine.submit(one, spinning_at(gate)), SUCCESS);
+  EXPECT_CODE(engine.submit(one, noting(journal, "first")), SUCCESS);
+  EXPECT_CODE(engine.record_event(point, one, abi::CU_EVENT_RECORD_EXTERNAL), SUCCESS);
+  const auto first = end(one);
+  begin(one);
+  EXPECT_CODE(engine.wait_event(one, point, abi::CU_EVENT_WAIT_EXTERNAL), SUCCESS);
+  EXPECT_CODE(engine.submit(one, noting(journal, "second")), SUCCESS);
+  EXPECT_CODE(engine.record_event(point, one, abi::CU_EVENT_RECORD_EXTERNAL), SUCCESS);
+  const auto second = end(one);
+  const auto other = stream();
+  EXPECT_CODE(engine.launch(first, one), SUCCESS);
+  EXPECT_CODE(engine.launch(second, other), SUCCESS);
+  EXPECT_CODE(engine.query_stream(other), ERROR_NOT_READY);
+  gate.open();
+  EXPECT_CODE(engine.synchronize_event(point), SUCCESS);
+  EXPECT_EQ(journal.names(), (Names{"first", "second"}));
+  EXPECT_CODE(engine.synchronize_context(context), SUCCESS);
+}
+
 class SteppedGraphs : public Graphs {
  protected:
   SteppedGraphs() : Graphs(stepped_scheduling()) {}

@@ -215,27 +215,64 @@ TEST_F(Streams, LoseTheirWorkersAfterAWhileAndGetNewOnes) {
   EXPECT_CODE(engine.synchronize_event(end), SUCCESS);
 }
 
-TEST_F(Streams, RunHostFunctionsThatCannotWaitForTheEngine) {
+TEST_F(Streams, OfThreadsGoAfterTheirThreads) {
+  Journal journal;
+  const auto own = engine.per_thread_stream(context);
+  for (int round = 0; round < 20; ++round) {
+    std::thread([&] {
+      const auto made = engine.per_thread_stream(context);
+      EXPECT_NE(made, own);
+      EXPECT_EQ(engine.per_thread_stream(context), made);
+      EXPECT_CODE(engine.submit(made, noting(journal, "work")), SUCCESS);
+      EXPECT_CODE(engine.synchronize_stream(made), SUCCESS);
+    }).join();
+    EXPECT_LE(engine.stream_count(context), 2U);
+  }
+  EXPECT_EQ(engine.per_thread_stream(context), own);
+}
+
+// What an ended thread submitted still runs, and is still waited for.
+TEST_F(Streams, OfEndedThreadsRunWhatTheyHave) {
+  Gate gate;
+  Journal journal;
+  std::thread([&] {
+    const auto made = engine.per_thread_stream(context);
+    EXPECT_CODE(engine.submit(made, blocking_at(gate)), SUCCESS);
+    EXPECT_CODE(engine.submit(made, noting(journal, "last")), SUCCESS);
+  }).join();
+  (void)engine.per_thread_stream(context);
+  EXPECT_EQ(engine.stream_count(context), 2U);
+  gate.open();
+  EXPECT_CODE(engine.synchronize_context(context), SUCCESS);
+  EXPECT_EQ(journal.names(), Names{"last"});
+  EXPECT_EQ(engine.stream_count(context), 1U);
+}
+
+TEST_F(Streams, RunHostFunctionsAndKernelsThatCannotWaitForTheEngine) {
   const auto one = stream();
-  bool inside = false;
-  std::vector<abi::CUresult> codes;
-  EXPECT_FALSE(inside_host_function());
-  EXPECT_CODE(engine.submit(one, operation(
-                                     [&] {
-                                       inside = inside_host_function();
-                                       codes = {engine.synchronize_stream(one).code,
-                                                engine.synchronize_context(context).code,
-                                                engine.submit_and_wait(legacy(), nothing()).code,
-                                                engine.destroy_context(context).code};
-                                       return Outcome::done();
-                                     },
-                                     OperationKind::host_function)),
-              SUCCESS);
-  EXPECT_CODE(engine.synchronize_stream(one), SUCCESS);
-  EXPECT_TRUE(inside);
-  EXPECT_FALSE(inside_host_function());
-  EXPECT_EQ(codes, std::vector<abi::CUresult>(4, abi::CUDA_ERROR_NOT_PERMITTED));
-  EXPECT_CODE(engine.synchronize_context(context), SUCCESS);  // the same call, outside
+  const auto point = event();
+  EXPECT_FALSE(inside_host_function() || inside_kernel());
+  for (const OperationKind kind : {OperationKind::host_function, OperationKind::kernel}) {
+    bool in_function = false;
+    bool in_kernel = false;
+    std::vector<abi::CUresult> codes;
+    const auto run = [&] {
+      in_function = inside_host_function();
+      in_kernel = inside_kernel();
+      codes = {engine.synchronize_stream(one).code, engine.synchronize_context(context).code,
+               engine.submit_and_wait(legacy(), nothing()).code, engine.destroy_context(context).code,
+               engine.synchronize_event(point).code};
+      return Outcome::done();
+    };
+    EXPECT_CODE(engine.submit(one, operation(run, kind)), SUCCESS);
+    EXPECT_CODE(engine.synchronize_stream(one), SUCCESS);
+    EXPECT_EQ(in_function, kind == OperationKind::host_function);
+    EXPECT_EQ(in_kernel, kind == OperationKind::kernel);
+    EXPECT_FALSE(inside_host_function() || inside_kernel());
+    EXPECT_EQ(codes, std::vector<abi::CUresult>(5, abi::CUDA_ERROR_NOT_PERMITTED));
+    EXPECT_CODE(engine.synchronize_context(context), SUCCESS);  // the same calls, outside
+    EXPECT_CODE(engine.synchronize_event(point), SUCCESS);
+  }
 }
 
 TEST_F(Streams, TellWhatTouchesARange) {

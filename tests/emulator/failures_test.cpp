@@ -1,7 +1,13 @@
 // An operating system that refuses: calls answer a code, nothing leaks, and the same call succeeds once it may.
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <fstream>
 #include <string>
 
@@ -123,25 +129,96 @@ TEST(OperatingSystem, WithoutDescriptorsRefusesExports) {
   }));
 }
 
+// Without a handler for SIGXFSZ, which would end the process.
 TEST(OperatingSystem, ThatLimitsFilesRefusesMoreBytes) {
   EXPECT_TRUE(succeeds_in_child([] {
-    (void)std::signal(SIGXFSZ, SIG_IGN);
+    (void)std::signal(SIGXFSZ, SIG_DFL);
     Emulated driver;
     const CUdeviceptr small = driver.mapped(), large = driver.mapped(2 * gibibyte);
+    const CUdeviceptr host = driver.mapped(chunk, on_host(CU_MEM_LOCATION_TYPE_HOST));
     const auto before = driver.live();
     {
-      const Limit limit(RLIMIT_FSIZE, gibibyte);
-      CHILD_CHECK(driver->cuMemsetD8(large, 1, 1) == CUDA_ERROR_OPERATING_SYSTEM);
-      CHILD_CHECK(explains(driver, "ftruncate"));
-      CHILD_CHECK(explains(driver, "File too large"));
-      CHILD_CHECK(driver->cuMemsetD8(small, 1, 1) == CUDA_SUCCESS);
+      const Limit limit(RLIMIT_FSIZE, gibibyte / 2);  // less than the driver would take at once
+      CHILD_CHECK(driver->cuMemsetD8(large, 1, 1) == CUDA_ERROR_OUT_OF_MEMORY);
+      CHILD_CHECK(explains(driver, "OPERATING-SYSTEM"));
+      CHILD_CHECK(explains(driver, "RLIMIT_FSIZE"));
+      CHILD_CHECK(driver->cuMemsetD8(small, 1, chunk) == CUDA_SUCCESS);
+      CHILD_CHECK(driver->cuCtxSynchronize() == CUDA_SUCCESS);
+    }
+    {
+      const Limit limit(RLIMIT_FSIZE, 0);
+      CHILD_CHECK(driver.grant(host, chunk, grant_host()) == CUDA_ERROR_OUT_OF_MEMORY);
+      CHILD_CHECK(explains(driver, "RLIMIT_FSIZE"));
     }
     CHILD_CHECK(driver.live() == before);
     CHILD_CHECK(driver->cuMemsetD8(large, 1, 1) == CUDA_SUCCESS);
+    CHILD_CHECK(driver.grant(host, chunk, grant_host()) == CUDA_SUCCESS);
+    *reinterpret_cast<volatile int*>(host) = 1;
     CHILD_CHECK(driver->cuCtxSynchronize() == CUDA_SUCCESS);
+    CHILD_CHECK(driver.read(small, 1)[0] == 1);
     driver.unmap_and_free(large, 2 * gibibyte);
     driver.unmap_and_free(small);
     CHILD_CHECK(driver.live().allocations == before.allocations - 2);
+    return 0;
+  }));
+}
+
+// From here on the process can make no thread, as under RLIMIT_NPROC, which root need not heed.
+bool forbid_threads() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog program{sizeof filter / sizeof filter[0], filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(OperatingSystem, WithoutThreadsLetsQueriesComeToAnEnd) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    CHILD_CHECK(forbid_threads());
+    Emulated driver;
+    const CUdeviceptr range = driver.mapped();
+    CUstream stream = nullptr;
+    CUevent event = nullptr;
+    CHILD_CHECK(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuEventCreate(&event, 0) == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuMemsetD8Async(range, 1, chunk, stream) == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuEventRecord(event, stream) == CUDA_SUCCESS);
+    CUresult code = CUDA_ERROR_NOT_READY;
+    while (code == CUDA_ERROR_NOT_READY) code = driver->cuEventQuery(event);
+    CHILD_CHECK(code == CUDA_SUCCESS);
+    // Waits for a value that another stream writes: what rests is tried again.
+    CHILD_CHECK(driver->cuStreamWaitValue32(stream, range, 7, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS);
+    for (int poll = 0; poll < 100; ++poll) CHILD_CHECK(driver->cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+    CHILD_CHECK(driver->cuStreamWriteValue32(nullptr, range, 7, 0) == CUDA_SUCCESS);
+    code = CUDA_ERROR_NOT_READY;
+    while (code == CUDA_ERROR_NOT_READY) code = driver->cuStreamQuery(stream);
+    CHILD_CHECK(code == CUDA_SUCCESS);
+    return 0;
+  }));
+}
+
+TEST(OperatingSystem, WithoutThreadsLetsWaitsForOtherStreamsComeToAnEnd) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    CHILD_CHECK(forbid_threads());
+    Emulated driver;
+    const CUdeviceptr flag = driver.mapped();
+    CUstream streams[3] = {};
+    CUevent event = nullptr;
+    for (CUstream& stream : streams)
+      CHILD_CHECK(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuEventCreate(&event, 0) == CUDA_SUCCESS);
+    // The first stream waits for the second, which spins until the third writes.
+    CHILD_CHECK(driver.launch(driver.function("cuvmm_spin"), streams[1], flag, ~std::uint64_t{0}) == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuEventRecord(event, streams[1]) == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuStreamWaitEvent(streams[0], event, 0) == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuMemsetD32Async(flag, 1, 1, streams[2]) == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuStreamSynchronize(streams[0]) == CUDA_SUCCESS);
+    CHILD_CHECK(driver->cuCtxSynchronize() == CUDA_SUCCESS);
+    CHILD_CHECK(driver.read(flag, 1)[0] == 1);
     return 0;
   }));
 }

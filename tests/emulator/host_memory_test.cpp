@@ -178,6 +178,34 @@ TEST(PageLockedMemory, IsRegisteredOnlyWhereTheProcessHasItMapped) {
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemHostRegister(mapping, page, 0));
 }
 
+// Work of other contexts that uses memory of a context is done before the context's end takes the memory.
+TEST(PageLockedMemory, IsWaitedForWhereOtherContextsUseItWhenItsContextEnds) {
+  for (const bool registered : {false, true}) {
+    Configuration configuration = strict();
+    configuration.scheduler = Scheduler::stepped;
+    Emulated driver(configuration);
+    const CUdeviceptr target = driver.mapped();
+    CUstream stream = nullptr;
+    EXPECT_ANSWER(SUCCESS, *driver, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUcontext created = nullptr;
+    EXPECT_ANSWER(SUCCESS, *driver, cuCtxCreate(&created, 0, 0));
+    std::vector<unsigned char> own(4096);
+    void* memory = own.data();
+    if (registered)
+      EXPECT_ANSWER(SUCCESS, *driver, cuMemHostRegister(memory, own.size(), CU_MEMHOSTREGISTER_PORTABLE));
+    else
+      EXPECT_ANSWER(SUCCESS, *driver, cuMemHostAlloc(&memory, own.size(), CU_MEMHOSTALLOC_PORTABLE));
+    std::memset(memory, 5, own.size());
+    driver.use(0);
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemcpyHtoDAsync(target, memory, own.size(), stream));
+    EXPECT_TRUE(driver->engine().first_unfinished_touching(target, own.size()));
+    EXPECT_ANSWER(SUCCESS, *driver, cuCtxDestroy(created));
+    EXPECT_FALSE(driver->engine().first_unfinished_touching(target, own.size()));
+    EXPECT_EQ(driver.read(target, own.size()), std::vector<unsigned char>(own.size(), 5));
+    EXPECT_EQ(driver.live().host_ranges, 0U);
+  }
+}
+
 TEST(PageLockedMemory, IsGivenBackWithoutACurrentContext) {
   Emulated driver;
   std::vector<unsigned char> there(4096);

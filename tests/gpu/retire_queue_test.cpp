@@ -30,7 +30,7 @@ class RetireQueueOnGpu : public testing::Test {
     call<EntryPoint::cuModuleLoadData>(api(), &module, gpu::kernel_image().data());
     call<EntryPoint::cuModuleGetFunction>(api(), &spin_, module, std::string(gpu::SpinParameters::kernel).c_str());
   }
-  ~RetireQueueOnGpu() override {
+  void TearDown() override {
     EXPECT_TRUE(queue_->drain_for(60s));
     EXPECT_EQ(api().cuCtxSynchronize(), CUDA_SUCCESS);
   }

@@ -9,6 +9,8 @@ expect 0 '^usage: ./dev' "$dev"
 expect 2 "there is no command 'fly'" "$dev" fly
 expect 2 "there is no preset 'hot'" "$dev" build hot
 expect 2 'path takes the name' "$dev" path
+expect 0 '^system  ' "$dev" doctor
+expect 0 '^Devices, as cuvmm doctor tells|^devices  .*./dev build' "$dev" doctor
 expect 2 "not '--fast'" "$dev" test --fast
 expect 2 '--shard and --list go with --full' "$dev" test --shard 1/2
 for shard in 0/3 4/3 1/0 3 a/b '' 01/2; do

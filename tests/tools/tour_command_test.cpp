@@ -205,9 +205,9 @@ TEST_F(TourCommand, RefusesWhatIsNoOrdinaryFile) {
 TEST_F(TourCommand, RefusesWrongUsage) {
   expect_refused({"tour"}, "needs a FILE");
   expect_refused({"tour", file(10), "--stop", "4.16.99"}, "4.16.1.2, 4.16.2, 4.16.3.3, 4.16.3.4, 4.16.3.5, 4.16.5.1");
-  expect_refused({}, "a subcommand is needed; there is: tour");
-  expect_refused({"detour"}, "there is no subcommand 'detour'; there is: tour");
-  expect_refused({"--list"}, "there is no subcommand '--list'; there is: tour");
+  expect_refused({}, "a subcommand is needed; there are: tour, doctor");
+  expect_refused({"detour"}, "there is no subcommand 'detour'; there are: tour, doctor");
+  expect_refused({"--list"}, "there is no subcommand '--list'; there are: tour, doctor");
   const ProgramResult driver = run_program({"tour", file(10), "--driver", "vulkan"});
   EXPECT_EQ(driver.status, 2);
   EXPECT_NE(driver.errors.find("there is no driver 'vulkan'; there are: auto, cuda, emulated"), std::string::npos)

@@ -50,6 +50,20 @@ TEST(AddressSpace, RefusesWhatDoesNotFitAndTakesWhatJustFits) {
   EXPECT_EQ(space.take(size, 1), base);
 }
 
+TEST(AddressSpace, TakesAPieceWhereItIsAskedFor) {
+  AddressSpace space(base, size);
+  EXPECT_TRUE(space.take_at(base + 0x100, 0x200));
+  EXPECT_FALSE(space.take_at(base + 0x100, 0x100)) << "taken";
+  EXPECT_FALSE(space.take_at(base, 0x101)) << "taken in part";
+  EXPECT_FALSE(space.take_at(base + size - 0x10, 0x11)) << "past the end";
+  EXPECT_FALSE(space.take_at(base - 0x10, 0x10)) << "outside";
+  EXPECT_TRUE(space.take_at(base, 0x100));
+  EXPECT_TRUE(space.take_at(base + 0x300, size - 0x300));
+  EXPECT_EQ(space.largest_free_piece(), 0U);
+  space.give_back(base + 0x100, 0x200);
+  EXPECT_TRUE(space.take_at(base + 0x200, 0x80));
+}
+
 TEST(AddressSpace, JoinsPiecesGivenBackInAnyOrder) {
   for (const auto& order : {std::vector{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}) {
     AddressSpace space(base, 0x300);

@@ -100,6 +100,31 @@ TEST(AllocationFailure, LeavesNothingOfAReservationOrMapping) {
   EXPECT_EQ(machine.memory.live_mappings(), 1U);
 }
 
+TEST(AllocationFailure, LeavesNothingOfAMappingPastItsReservation) {
+  ModelMachine machine(model_configuration(Mode::faithful));
+  machine.warnings.reserve(100);
+  const auto handle = machine.create(at(CU_MEM_LOCATION_TYPE_DEVICE), 4 * granule);
+  const CUdeviceptr address = machine.reserve();
+  const std::uint64_t free_before = machine.addresses.largest_free_piece();
+  CUdeviceptr between = 0;
+  expect_ok(machine.memory.reserve(&between, granule, 0, address + 2 * granule, 0));
+  const std::uint64_t free_between = machine.addresses.largest_free_piece();
+  EXPECT_GT(fail_everywhere([&] { (void)machine.memory.map(address, 4 * granule, 0, handle, 0); },
+                            [&] {
+                              EXPECT_EQ(machine.memory.live_mappings(), 0U);
+                              EXPECT_EQ(machine.addresses.largest_free_piece(), free_between);
+                            }),
+            2);
+  EXPECT_EQ(machine.memory.live_mappings(), 1U);
+  int refused = 0;
+  without_memory([&] {
+    refused += machine.memory.unmap(address, 4 * granule).ok() ? 0 : 1;
+    refused += machine.memory.free(between, granule).ok() ? 0 : 1;
+  });
+  EXPECT_EQ(refused, 0);
+  EXPECT_EQ(machine.addresses.largest_free_piece(), free_before);
+}
+
 TEST(AllocationFailure, DoesNotHinderGivingBack) {
   ModelMachine machine;
   CUdeviceptr ranges[5] = {};

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/model/device_heap.hpp"
 #include "emulator/model/virtual_memory.hpp"
 #include "emulator_model_machine.hpp"
 
@@ -326,6 +327,64 @@ TEST(Map, PastTheEndOfItsReservationIsRefusedStrictlyAndWarnedOfFaithfully) {
   expect_answer(faithful.memory.free(next, granule), invalid, Rule::free_unmapped);
   expect_ok(faithful.memory.unmap(first + granule, 2 * granule));
   expect_ok(faithful.memory.free(next, granule));
+}
+
+// What a mapping covers past its reservation is given to nobody else while it is mapped.
+TEST(Map, PastTheEndOfItsReservationKeepsTheAddressesThatItCovers) {
+  ModelMachine machine(model_configuration(Mode::faithful));
+  DeviceHeap heap(granule, machine.store, machine.addresses);
+  const auto handle = machine.create(device_memory, 5 * granule);
+  const CUdeviceptr first = machine.reserve(2 * granule);
+  CUdeviceptr between = 0;
+  expect_ok(machine.memory.reserve(&between, granule, 0, first + 3 * granule, 0));
+  ASSERT_EQ(between, first + 3 * granule);
+  const std::uint64_t free_before = machine.addresses.largest_free_piece();
+  expect_ok(machine.memory.map(first + granule, 5 * granule, 0, handle, 0));
+  const CUdeviceptr begin = first + granule, end = begin + 5 * granule;
+  const auto outside = [&](CUdeviceptr address) { return address + granule <= begin || address >= end; };
+  for (const CUdeviceptr hint : {first + 2 * granule, first + 4 * granule, first + 5 * granule}) {
+    CUdeviceptr address = 0;
+    expect_ok(machine.memory.reserve(&address, granule, 0, hint, 0));
+    EXPECT_TRUE(outside(address)) << address;
+    expect_ok(machine.memory.free(address, granule));
+  }
+  std::vector<CUdeviceptr> reserved, allocated;
+  for (int index = 0; index < 4; ++index) {
+    reserved.push_back(machine.reserve());
+    EXPECT_TRUE(outside(reserved.back())) << reserved.back();
+    CUdeviceptr address = 0;
+    expect_ok(heap.allocate(&address, granule, 0, 1));
+    EXPECT_TRUE(outside(address)) << address;
+    allocated.push_back(address);
+  }
+  for (const CUdeviceptr address : reserved) expect_ok(machine.memory.free(address, granule));
+  for (const CUdeviceptr address : allocated) expect_ok(heap.free(address));
+  expect_ok(machine.memory.unmap(begin, 5 * granule));
+  EXPECT_EQ(machine.addresses.largest_free_piece(), free_before);
+  CUdeviceptr address = 0;
+  expect_ok(machine.memory.reserve(&address, granule, 0, first + 2 * granule, 0));
+  EXPECT_EQ(address, first + 2 * granule);
+}
+
+TEST(Map, PastTheEndOfItsReservationCannotCoverMemoryOfTheHeap) {
+  ModelMachine machine(model_configuration(Mode::faithful));
+  DeviceHeap heap(granule, machine.store, machine.addresses);
+  const auto handle = machine.create(device_memory, 4 * granule);
+  const CUdeviceptr range = machine.reserve(2 * granule), gap = machine.reserve();
+  CUdeviceptr allocation = 0;
+  expect_ok(heap.allocate(&allocation, granule, 0, 1));
+  ASSERT_EQ(allocation, gap + granule);
+  expect_ok(machine.memory.free(gap, granule));
+  const std::uint64_t free_before = machine.addresses.largest_free_piece();
+  expect_answer(machine.memory.map(range + granule, 4 * granule, 0, handle, 0), invalid, Rule::map_free_addresses);
+  EXPECT_EQ(machine.memory.live_mappings(), 0U);
+  EXPECT_EQ(machine.addresses.largest_free_piece(), free_before);
+  CUdeviceptr again = 0;
+  expect_ok(machine.memory.reserve(&again, granule, 0, gap, 0));
+  EXPECT_EQ(again, gap) << "nothing stays of what was refused";
+  expect_ok(machine.memory.free(again, granule));
+  expect_ok(heap.free(allocation));
+  expect_ok(machine.memory.map(range + granule, 4 * granule, 0, handle, 0));
 }
 
 TEST(Unmap, TakesWholeMappingsAndToleratesHoles) {

@@ -7,11 +7,16 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "cuvmm/cuvmm.hpp"
 #include "driver/call.hpp"
 #include "driver/counting_driver.hpp"
+#include "driver/decorator.hpp"
 #include "driver/fault_injecting_driver.hpp"
 #include "emulator/configuration.hpp"
 #include "emulator/emulated_driver.hpp"
@@ -58,12 +63,36 @@ inline emulator::Configuration strict_machine(emulator::Scheduler scheduler = em
   return configuration;
 }
 
+// Holds one call back, wherever its thread then is, until it is let go.
+class HoldingDriver final : public driver::Decorator<HoldingDriver> {
+ public:
+  using Decorator::Decorator;
+
+  void hold(EntryPoint entry) { held_ = entry; }
+  void await_arrival() const {
+    while (!arrived_) std::this_thread::yield();
+  }
+  void let_go() { let_go_ = true; }
+
+  template <EntryPoint entry, class... Arguments>
+  CUresult around(Arguments... arguments) {
+    if (held_.load() == entry && !arrived_.exchange(true))
+      while (!let_go_) std::this_thread::sleep_for(1ms);
+    return forward<entry>(arguments...);
+  }
+
+ private:
+  std::atomic<EntryPoint> held_ = EntryPoint::cuIpcCloseMemHandle;  // which nobody here calls
+  std::atomic<bool> arrived_ = false, let_go_ = false;
+};
+
 // Strict: unmapping memory that pending work uses is refused, and the failure is seen by the handler.
 class RetirementMachine {
  public:
   explicit RetirementMachine(const emulator::Configuration& configuration = strict_machine())
       : counting_(std::make_shared<driver::CountingDriver>(emulator::make_emulated_driver(configuration))),
-        faults_(std::make_shared<driver::FaultInjectingDriver>(counting_)),
+        holding_(std::make_shared<HoldingDriver>(counting_)),
+        faults_(std::make_shared<driver::FaultInjectingDriver>(holding_)),
         driver_(initialised(faults_)),
         device_(driver_.device(DeviceOrdinal{0})),
         context_(device_) {}
@@ -72,6 +101,7 @@ class RetirementMachine {
   [[nodiscard]] const Driver& driver() const { return driver_; }
   [[nodiscard]] const Device& device() const { return device_; }
   [[nodiscard]] driver::FaultInjectingDriver& faults() { return *faults_; }
+  [[nodiscard]] HoldingDriver& holding() { return *holding_; }
   [[nodiscard]] CUcontext context() const { return context_.handle(); }
 
   // The calls since the last time that this was asked.
@@ -80,15 +110,15 @@ class RetirementMachine {
     return now - std::exchange(seen_, now);
   }
 
-  CUstream stream(unsigned flags = CU_STREAM_NON_BLOCKING) {
+  CUstream stream(unsigned flags = CU_STREAM_NON_BLOCKING) const {
     CUstream stream = nullptr;
     call<EntryPoint::cuStreamCreate>(api(), &stream, flags);
     return stream;
   }
-  void destroy(CUstream stream) { call<EntryPoint::cuStreamDestroy>(api(), stream); }
+  void destroy(CUstream stream) const { call<EntryPoint::cuStreamDestroy>(api(), stream); }
 
   // Memory that both devices may use.
-  Mapping mapped() {
+  [[nodiscard]] Mapping mapped() const {
     const auto range = AddressReservation::create(driver_, 2_MiB);
     auto mapping = Mapping::create(range, 0, PhysicalMemory::create(driver_, {.location = device_.location()}, 2_MiB));
     for (const Device& device : driver_.devices()) grant(mapping, device.location(), AccessRights::read_write);
@@ -96,12 +126,12 @@ class RetirementMachine {
   }
 
   // Asynchronous work on the memory.
-  void use(const Mapping& mapping, CUstream stream) {
+  void use(const Mapping& mapping, CUstream stream) const {
     call<EntryPoint::cuMemsetD8Async>(api(), mapping.address().value, static_cast<unsigned char>(1), 4096U, stream);
   }
 
   // A word that the host and all devices see.
-  std::uint32_t* word() {
+  std::uint32_t* word() const {
     void* pointer = nullptr;
     call<EntryPoint::cuMemHostAlloc>(api(), &pointer, 4096U, CU_MEMHOSTALLOC_PORTABLE);
     auto* value = static_cast<std::uint32_t*>(pointer);
@@ -109,24 +139,25 @@ class RetirementMachine {
     return value;
   }
   // The stream goes on once the word is 1.
-  void wait(CUstream stream, std::uint32_t* word) {
+  void wait(CUstream stream, std::uint32_t* word) const {
     call<EntryPoint::cuStreamWaitValue32>(api(), stream, reinterpret_cast<CUdeviceptr>(word), 1U,
                                           static_cast<unsigned>(CU_STREAM_WAIT_VALUE_EQ));
   }
+  // NOLINTNEXTLINE(readability-non-const-parameter): it is written through the reference
   static void open(std::uint32_t* word) { std::atomic_ref(*word).store(1); }
 
-  void begin_capture(CUstream stream, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) {
+  void begin_capture(CUstream stream, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) const {
     call<EntryPoint::cuStreamBeginCapture>(api(), stream, mode);
   }
   // Expects the capture to be valid.
-  CUgraph end_capture(CUstream stream) {
+  CUgraph end_capture(CUstream stream) const {
     CUgraph graph = nullptr;
     EXPECT_EQ(api().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS) << api().explanation();
     EXPECT_NE(graph, nullptr);
     return graph;
   }
 
-  CUfunction kernel(std::string_view name) {
+  CUfunction kernel(std::string_view name) const {
     const std::string image = ".version 8.0\n.visible .entry " + std::string(name) + "()\n";
     CUmodule module = nullptr;
     CUfunction function = nullptr;
@@ -135,17 +166,10 @@ class RetirementMachine {
     return function;
   }
   // A kernel that reads the memory until its first word is not 0.
-  void spin(CUfunction kernel, const Mapping& mapping, CUstream stream) {
+  void spin(CUfunction kernel, const Mapping& mapping, CUstream stream) const {
     gpu::SpinParameters parameters{mapping.address().value, ~std::uint64_t{0}};
     auto arguments = gpu::arguments(parameters);
     call<EntryPoint::cuLaunchKernel>(api(), kernel, 1U, 1U, 1U, 1U, 1U, 1U, 0U, stream, arguments.data(), nullptr);
-  }
-
-  [[nodiscard]] bool primary_is_active() {
-    unsigned flags = 0;
-    int active = 0;
-    call<EntryPoint::cuDevicePrimaryCtxGetState>(api(), device_.handle(), &flags, &active);
-    return active != 0;
   }
 
  private:
@@ -155,6 +179,7 @@ class RetirementMachine {
   }
 
   std::shared_ptr<driver::CountingDriver> counting_;
+  std::shared_ptr<HoldingDriver> holding_;
   std::shared_ptr<driver::FaultInjectingDriver> faults_;
   Driver driver_;
   Device device_;

@@ -237,9 +237,10 @@ TEST_F(StreamUsesTest, MergedWorkIsDoneWhenBothAre) {
   StreamUses foreign(another);
   foreign.used_on(nullptr);
   PendingWork foreign_work = foreign.so_far();
-  EXPECT_THROW(work.merge(std::move(foreign_work)), InvalidUse);
+  const auto merge = [&](PendingWork& into) { into.merge(std::move(foreign_work)); };
+  EXPECT_THROW(merge(work), InvalidUse);
   PendingWork empty;
-  EXPECT_NO_THROW(empty.merge(std::move(foreign_work)));
+  EXPECT_NO_THROW(merge(empty)) << "nothing was taken when it was refused";
   EXPECT_TRUE(empty.wait_for(60s));
 }
 
@@ -373,7 +374,7 @@ TEST_P(CaptureModes, AnEventOfACaptureStandsForTheCaptureAndLeavesItValid) {
   call<EntryPoint::cuEventRecord>(machine_.api(), event, stream);
   const std::optional<CaptureId> of_event = uses_.used_until(event);
   ASSERT_TRUE(of_event);
-  EXPECT_EQ(of_event, uses_.used_on(stream));
+  EXPECT_EQ(of_event, StreamUses(machine_.driver()).used_on(stream));
   machine_.end_capture(stream);
   PendingWork work = uses_.so_far();
   EXPECT_EQ(work.held_captures(), std::vector{*of_event});
@@ -432,12 +433,10 @@ TEST_F(StreamUsesTest, APrimaryContextIsKeptAsLongAsWorkOfItIsOpen) {
 TEST_F(StreamUsesTest, LookingForThePrimaryContextDoesNotMakeOne) {
   CreatedContext created(machine_, 1);
   const CUstream stream = created.stream();
+  machine_.calls();
   uses_.used_on(stream);
   EXPECT_TRUE(uses_.so_far().wait_for(60s));
-  unsigned flags = 0;
-  int active = 0;
-  call<EntryPoint::cuDevicePrimaryCtxGetState>(machine_.api(), 1, &flags, &active);
-  EXPECT_EQ(active, 0);
+  EXPECT_EQ(machine_.calls()[EntryPoint::cuDevicePrimaryCtxRetain], 0u);
   created.destroy();
 }
 

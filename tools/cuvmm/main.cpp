@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 
+#include "doctor/doctor.hpp"
 #include "tour/access_probe.hpp"
 #include "tour/input_file.hpp"
 #include "tour/options.hpp"
@@ -13,8 +14,8 @@ namespace {
 
 // What is wrong with a command line that names no subcommand.
 std::string missing_subcommand(int count, char** words) {
-  if (count < 2) return "a subcommand is needed; there is: tour";
-  return "there is no subcommand " + cuvmm::tour::quoted(words[1]) + "; there is: tour";
+  if (count < 2) return "a subcommand is needed; there are: tour, doctor";
+  return "there is no subcommand " + cuvmm::tour::quoted(words[1]) + "; there are: tour, doctor";
 }
 
 }  // namespace
@@ -29,6 +30,12 @@ int main(int count, char** words) {
   CLI::App* tour = application.add_subcommand("tour", "Moves the bytes of a file through the features, one by one");
   cuvmm::tour::add_options(*tour, options);
   tour->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
+
+  cuvmm::doctor::Options doctor_options;
+  CLI::App* doctor = application.add_subcommand(
+      "doctor", "Tells what the devices can do for virtual memory, and what to do where they cannot");
+  cuvmm::doctor::add_options(*doctor, doctor_options);
+  doctor->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
 
   cuvmm::tour::AccessProbe access_probe;
   const CLI::App* access = cuvmm::tour::add_probe_command(application, access_probe);
@@ -47,6 +54,7 @@ int main(int count, char** words) {
     std::cerr << "cuvmm: Standard output cannot be written to: what it was to take is lost.\n";
     return exit_misuse;
   }
+  if (doctor->parsed()) return cuvmm::doctor::run_doctor(doctor_options);
   if (tour->parsed()) return cuvmm::tour::run_tour(options);
   if (access->parsed()) cuvmm::tour::run_probe(access_probe);
   cuvmm::tour::run_probe(unmap_probe);

@@ -248,7 +248,7 @@ void explore(std::uint64_t seed) {
       const ChunkInfo& chunk = chunks[random() % chunks.size()];
       if (draw <= 4) {
         call<EntryPoint::cuMemsetD8Async>(machine.api(), (range.address() + chunk.offset).value,
-                                          static_cast<unsigned char>(step), chunk.bytes, streams[random() % 3]);
+                                          static_cast<unsigned char>(step), 4096U, streams[random() % 3]);
       } else if (draw == 5) {
         range.unmap(chunk.offset, chunk.bytes);
       } else if (draw == 6) {

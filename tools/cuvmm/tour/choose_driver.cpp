@@ -36,7 +36,7 @@ OpenedDriver open_either_driver(int devices) {
     return {Driver::cuda(), {}};
   } catch (const DriverUnavailable& why) {
     OpenedDriver opened = open_emulated_driver(devices);
-    opened.remark = fmt::format("{}. The tour uses the emulated driver.", why.rule());
+    opened.remark = fmt::format("{}. The emulated driver is used.", why.rule());
     return opened;
   }
 }

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace cuvmm::emulator::api {
+namespace cuvmm::emulator {
 
 // The calling thread's own T, made when it is first asked for. In the main thread it is never destroyed: static objects
 // end after thread-local ones, and may still hold a context or a driver.
@@ -27,4 +27,4 @@ T& of_this_thread() {
   return *object;  // NOLINT(clang-analyzer-cplusplus.NewDelete): the reaper acts when the thread ends, not here
 }
 
-}  // namespace cuvmm::emulator::api
+}  // namespace cuvmm::emulator

@@ -1,0 +1,100 @@
+#include "cuvmm/dma_buf.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "driver/call.hpp"
+#include "pointer_query.hpp"
+#include "refusal.hpp"
+
+namespace cuvmm {
+
+using namespace abi;
+
+namespace {
+
+// [begin, end) of device addresses.
+struct Range {
+  unsigned long long begin;
+  unsigned long long end;
+};
+
+std::string text(const Range& range) {
+  return fmt::format("address = {:#x}, bytes = {}", range.begin, range.end - range.begin);
+}
+
+// The smallest range of whole pages of the host around it.
+Range whole_pages(const Range& range) {
+  static const auto page = static_cast<unsigned long long>(::sysconf(_SC_PAGESIZE));
+  return {range.begin / page * page, (range.end + page - 1) / page * page};
+}
+
+Failure unmapped(const Range& asked, unsigned long long at) {
+  return invalid_use("dma_bufs", text(asked),
+                     fmt::format("There must be memory throughout, and the driver knows of none at {:#x}", at),
+                     "Ask for less, or map memory there first");
+}
+
+// Adds which feature it is, and why, to what the driver says.
+Failure explained(Failure failure, const PointerFacts& facts, DmaBufMapping mapping) {
+  if (failure.code == CUDA_ERROR_NOT_SUPPORTED) {
+    failure.kind = ErrorKind::not_supported;
+    failure.feature = mapping == DmaBufMapping::pcie ? "dma-buf export through PCIe" : "dma-buf export";
+    failure.reason = mapping == DmaBufMapping::pcie
+                         ? "The platform maps no dma-bufs through PCIe BAR1, or has none at all"
+                         : "The device or the driver's kernel modules cannot export dma-bufs";
+    failure.way_out = mapping == DmaBufMapping::pcie
+                          ? "Take DmaBufMapping::platform"
+                          : "Install the open variant of the NVIDIA kernel modules, or register memory through "
+                            "nvidia_peermem";
+  } else if (failure.code == CUDA_ERROR_INVALID_VALUE && facts.on_host()) {
+    failure.kind = ErrorKind::not_supported;
+    failure.feature = "dma-buf export of host memory";
+    failure.reason = "The driver exports device memory as dma-bufs only";
+    failure.way_out = "Register host memory with the network card by its address";
+  }
+  return failure;
+}
+
+Result<DmaBuf> export_part(const Driver& driver, const Range& part, const PointerFacts& facts, DmaBufMapping mapping) {
+  const Range pages = whole_pages(part);
+  const unsigned long long flags = mapping == DmaBufMapping::pcie ? CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE : 0;
+  int descriptor = -1;
+  const auto exported = driver::try_call<driver::EntryPoint::cuMemGetHandleForAddressRange>(
+      driver.interface(), static_cast<void*>(&descriptor), pages.begin,
+      static_cast<std::size_t>(pages.end - pages.begin), CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);
+  if (!exported) return explained(exported.failure(), facts, mapping);
+  return DmaBuf{UniqueDescriptor(descriptor), static_cast<std::size_t>(part.begin - pages.begin),
+                static_cast<std::size_t>(part.end - part.begin), DeviceAddress{part.begin}};
+}
+
+}  // namespace
+
+Result<std::vector<DmaBuf>> try_dma_bufs(const Driver& driver, DeviceAddress address, std::size_t bytes,
+                                         DmaBufMapping mapping) {
+  const Range asked{address.value, address.value + bytes};
+  if (bytes == 0 || asked.end < asked.begin)
+    return invalid_use("dma_bufs", fmt::format("address = {:#x}, bytes = {}", address.value, bytes),
+                       "The range must not be empty, nor run past the last address", "Ask for one byte at least");
+  std::vector<DmaBuf> all;
+  for (unsigned long long next = asked.begin; next < asked.end;) {
+    const auto facts = query_pointer(driver, DeviceAddress{next});
+    if (!facts) return facts.failure();
+    const unsigned long long end = facts->base.value + facts->size;
+    if (!facts->known() || end <= next) return unmapped(asked, next);
+    const Range part{next, std::min(asked.end, end)};
+    auto exported = export_part(driver, part, *facts, mapping);
+    if (!exported) return exported.failure();
+    all.push_back(std::move(*exported));
+    next = part.end;
+  }
+  return all;
+}
+
+std::vector<DmaBuf> dma_bufs(const Driver& driver, DeviceAddress address, std::size_t bytes, DmaBufMapping mapping) {
+  return try_dma_bufs(driver, address, bytes, mapping).value();
+}
+
+}  // namespace cuvmm

@@ -1,0 +1,15 @@
+#include "doctor/options.hpp"
+
+#include <CLI/CLI.hpp>
+
+namespace cuvmm::doctor {
+
+void add_options(CLI::App& command, Options& options) {
+  tour::add_driver_option(command, options.driver);
+  command.add_flag("--probe", options.probe,
+                   "Try what the devices announce: a granule of memory a trial, given back at once; calls of the "
+                   "driver may fail");
+  command.add_flag("--json", options.json, "Write JSON instead of a page for people");
+}
+
+}  // namespace cuvmm::doctor

@@ -1,0 +1,21 @@
+// What the command line asks of the doctor.
+#pragma once
+
+#include "tour/options.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace cuvmm::doctor {
+
+struct Options {
+  tour::DriverChoice driver = tour::DriverChoice::automatic;
+  bool probe = false;
+  bool json = false;
+};
+
+// Adds the doctor's options to the command.
+void add_options(CLI::App& command, Options& options);
+
+}  // namespace cuvmm::doctor

@@ -1,0 +1,141 @@
+// The page for people.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "doctor/findings.hpp"
+#include "tour/report.hpp"
+
+namespace cuvmm::doctor {
+namespace {
+
+constexpr std::size_t label_width = 48;  // of the longest name of a feature, and a gap
+
+std::string line(std::string_view label, std::string_view text) {
+  return fmt::format("  {:<{}}{}\n", label, label_width, text);
+}
+
+// A reason or a remedy, beneath the line of its feature.
+std::string beneath(std::string_view intro, const std::string& sentence) {
+  return sentence.empty() ? std::string() : fmt::format("      {}{}\n", intro, sentence);
+}
+
+std::string verdict(const Capability& capability) {
+  switch (capability.trial) {
+    case TrialResult::worked:
+      return "yes, tried";
+    case TrialResult::failed:
+    case TrialResult::inconclusive:
+      return std::string(to_string(capability.state));
+    case TrialResult::not_made:
+      break;
+  }
+  if (capability.state == FeatureState::unknown) return "not tried";
+  return std::string(to_string(capability.state));
+}
+
+std::string features(const Capabilities& capabilities) {
+  std::string text;
+  for (const Feature feature : all_features()) {
+    const Capability& capability = capabilities[feature];
+    text += line(to_string(feature), verdict(capability));
+    text += beneath("why: ", capability.reason);
+    text += beneath("do:  ", capability.remedy);
+  }
+  return text;
+}
+
+std::string kind(const MemoryProperties& properties) {
+  std::string text = to_string(properties.location);
+  if (properties.handle_types.contains(HandleType::posix_file_descriptor)) text += ", POSIX file descriptors";
+  if (properties.handle_types.contains(HandleType::fabric)) text += ", fabric handles";
+  if (properties.compression) text += ", compressible";
+  if (properties.gpu_direct_rdma) text += ", GPUDirect RDMA";
+  return text;
+}
+
+std::string numbers(const Capabilities& capabilities) {
+  std::string text;
+  for (const MemoryGranularity& each : capabilities.granularities)
+    text += line("granularity: " + kind(each.properties),
+                 each.minimum == each.recommended
+                     ? format_bytes(each.minimum)
+                     : fmt::format("{}, recommended {}", format_bytes(each.minimum), format_bytes(each.recommended)));
+  text += line("largest reservation of addresses", capabilities.largest_reservation_bytes
+                                                       ? format_bytes(*capabilities.largest_reservation_bytes)
+                                                       : std::string("not tried"));
+  return text;
+}
+
+bool alike(const Capabilities& a, const Capabilities& b) {
+  return a.features == b.features && a.largest_reservation_bytes == b.largest_reservation_bytes &&
+         a.granularities.size() == b.granularities.size();
+}
+
+std::string device(const Findings& findings, std::size_t index) {
+  const DeviceFindings& found = findings.devices[index];
+  const Capabilities& capabilities = found.capabilities;
+  std::string text = fmt::format("\nDevice {}: {}, {}", capabilities.device.value, found.name,
+                                 tour::bytes_in_words(found.memory_bytes));
+  if (!found.pci_bus_id.empty()) text += fmt::format(", PCI {}", found.pci_bus_id);
+  if (capabilities.host_numa_node >= 0) text += fmt::format(", nearest NUMA node {}", capabilities.host_numa_node);
+  text += "\n";
+  for (std::size_t earlier = 0; earlier < index; ++earlier) {
+    const Capabilities& other = findings.devices[earlier].capabilities;
+    if (alike(capabilities, other)) return text + fmt::format("  all as device {}\n", other.device.value);
+  }
+  return text + features(capabilities) + numbers(capabilities);
+}
+
+std::string peer_matrix(const Findings& findings) {
+  if (findings.devices.size() < 2) return {};
+  std::string text = "\nPeer access: whether the device of the row can access the memory of that of the column\n     ";
+  for (const DeviceFindings& each : findings.devices) text += fmt::format("{:>5}", each.capabilities.device.value);
+  text += "\n";
+  for (const DeviceFindings& each : findings.devices) {
+    text += fmt::format("{:>5}", each.capabilities.device.value);
+    for (const FeatureState peer : each.capabilities.peers)
+      text += fmt::format("{:>5}", peer == FeatureState::unknown ? "?" : to_string(peer));
+    text += "\n";
+  }
+  return text;
+}
+
+std::string machine(const Findings& findings) {
+  std::string text = "\nThis machine\n";
+  if (findings.imex_channels.empty()) text += line("IMEX channels", fmt::format("none in {}", imex_channel_directory));
+  for (const ImexChannel& each : findings.imex_channels)
+    text += line(fmt::format("IMEX channel {}", each.number),
+                 each.path + (each.accessible ? "" : ", which this process may not open"));
+  if (findings.multicast_switches.empty()) text += line("multicast switches in the environment", "none");
+  for (const MulticastSwitch& each : findings.multicast_switches)
+    text +=
+        line(fmt::format("{}={}", each.variable, each.value), each.off ? "turns multicast off" : "leaves multicast on");
+  return text;
+}
+
+}  // namespace
+
+bool needs_action(const Findings& findings) noexcept {
+  return std::any_of(findings.devices.begin(), findings.devices.end(), [](const DeviceFindings& each) {
+    const Capabilities& found = each.capabilities;
+    if (found[Feature::virtual_memory_management].state == FeatureState::no) return true;
+    return std::any_of(found.features.begin(), found.features.end(), [](const Capability& capability) {
+      return capability.trial == TrialResult::failed || capability.trial == TrialResult::inconclusive;
+    });
+  });
+}
+
+std::string as_page(const Findings& findings) {
+  std::string text;
+  if (!findings.remark.empty()) text += findings.remark + "\n";
+  text += fmt::format("Driver: {}\n", findings.driver);
+  for (std::size_t index = 0; index < findings.devices.size(); ++index) text += device(findings, index);
+  text += peer_matrix(findings);
+  text += machine(findings);
+  if (needs_action(findings)) return text + "\nSomething is missing or refused: see the lines with \"do:\" above.\n";
+  if (findings.probed) return text + "\nAll that the devices announce and that was tried works.\n";
+  return text + "\nNothing was tried: what the devices announce is proved by --probe.\n";
+}
+
+}  // namespace cuvmm::doctor
