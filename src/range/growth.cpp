@@ -237,14 +237,18 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t 
     if (auto room = make_room(needed); !room) return room.failure();
   const std::vector<std::size_t> sizes = chunk_sizes(options_.chunks, needed, where);
   auto growth = grow({needed.offset, total_of(sizes)}, sizes, where, end);
-  if (!growth && is_shortage(growth.failure()) && total_of(sizes) > needed.bytes) {
-    const std::vector<std::size_t> exact = chunk_sizes(ChunkPolicy::exact(), needed, where);
-    if (auto smaller = grow(needed, exact, where, end); smaller) return smaller;
-  }
   if (growth || !is_shortage(growth.failure())) return growth;
   Failure failure = growth.failure();
-  failure.asked_bytes = bytes;
-  failure.rounded_bytes = needed.bytes;
+  if (total_of(sizes) > needed.bytes) {
+    const std::vector<std::size_t> exact = chunk_sizes(ChunkPolicy::exact(), needed, where);
+    auto smaller = grow(needed, exact, where, end);
+    if (smaller) return smaller;
+    failure = smaller.failure();
+  }
+  if (is_shortage(failure)) {
+    failure.asked_bytes = bytes;
+    failure.rounded_bytes = needed.bytes;
+  }
   return failure;
 }
 

@@ -107,6 +107,7 @@ class MappedRange::Impl {
   // Giving back.
   Result<void> allow_unmap(std::string_view call, const Extent& extent) const;
   Result<void> wait_for_device(std::string_view call);
+  Failure wait_failure(std::string_view call, Failure failure) const;
   Result<void> release(std::string_view call, ChunkMap released);
   void take_out(ChunkMap& released, const Extent& extent);
   void put_back(ChunkMap&& chunks) noexcept;

@@ -36,9 +36,11 @@ Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent&
 }
 
 Result<void> MappedRange::Impl::wait_for_device(std::string_view call) {
-  Result<void> waited = uses_.so_far().wait_for(options_.device_wait);
-  if (waited) return waited;
-  Failure failure = waited.failure();
+  const Result<void> waited = uses_.so_far().wait_for(options_.device_wait);
+  return waited ? Result<void>() : wait_failure(call, waited.failure());
+}
+
+Failure MappedRange::Impl::wait_failure(std::string_view call, Failure failure) const {
   if (failure.code == 0) {  // not the driver's: too long a wait, or a graph that may still run
     failure.call = call;
     failure.arguments = fmt::format("{}, {}", name(), failure.arguments);
@@ -102,12 +104,13 @@ Result<void> MappedRange::Impl::release(std::string_view call, ChunkMap released
     ++generation_;
     return {};
   }
-  Result<void> result = wait_for_device(call);
-  if (result) {
-    const std::size_t before = released.size();
-    result = addresses_->unmap(released);
-    if (released.size() != before) ++generation_;
+  if (const Result<void> waited = uses_.so_far().wait_for(options_.device_wait); !waited) {
+    put_back(std::move(released));
+    return wait_failure(call, waited.failure());
   }
+  const std::size_t before = released.size();
+  Result<void> result = addresses_->unmap(released);
+  if (released.size() != before) ++generation_;
   put_back(std::move(released));
   return result;
 }
