@@ -31,8 +31,8 @@ class ContextEvents {
   [[nodiscard]] abi::CUcontext handle() const noexcept { return context_; }
   [[nodiscard]] bool primary() const noexcept { return primary_of_.has_value(); }
 
-  // Whether a created context has been destroyed: its streams crash the driver then, its events do not. A primary one
-  // is kept alive.
+  // Whether a created context has been destroyed: touching its streams or making it current crashes the driver then,
+  // asking its events does not. A primary one is kept alive.
   [[nodiscard]] bool gone() const noexcept;
 
   // An idle event, or null.

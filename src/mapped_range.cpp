@@ -69,12 +69,12 @@ Result<MappedRangeOptions> completed(const Driver& driver, MappedRangeOptions op
 MappedRange::Impl::Impl(std::shared_ptr<range::RangeAddresses> addresses, MappedRangeOptions options,
                         std::size_t granularity)
     : addresses_(std::move(addresses)),
-      options_(std::move(options)),
       granularity_(granularity),
-      properties_(options_.memory),
-      grants_(options_.grants),
-      descriptors_(range::descriptors_of(grants_)),
-      uses_(addresses_->driver()) {}
+      descriptors_(range::descriptors_of(options.grants)),
+      uses_(addresses_->driver()),
+      properties_(options.memory),
+      grants_(options.grants),
+      options_(std::move(options)) {}
 
 std::string MappedRange::Impl::name() const {
   return fmt::format("range at {:#x} with {} of {} mapped", addresses_->address().value, format_bytes(mapped_bytes_),

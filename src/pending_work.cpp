@@ -19,7 +19,9 @@ WorkAnswer ask_for(RecordedEvent& event, std::optional<Failure>& failure) {
   driver::Interface& interface = event.context()->interface();
   abi::CUresult code = interface.cuEventQuery(event.handle());
   WorkAnswer answer = work_answer(EntryPoint::cuEventQuery, code);
-  if (answer == WorkAnswer::over) {  // or no context was current
+  // Perhaps it is only that no context was current. A context that is gone must not be made current: that harms the
+  // driver.
+  if (code == abi::CUDA_ERROR_INVALID_CONTEXT && !event.context()->gone()) {
     const MadeCurrent current(interface, event.context()->handle());
     code = current.answer() == abi::CUDA_SUCCESS ? interface.cuEventQuery(event.handle()) : current.answer();
     answer = work_answer(EntryPoint::cuEventQuery, code);

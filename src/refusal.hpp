@@ -8,7 +8,8 @@
 
 namespace cuvmm {
 
-inline Failure invalid_use(std::string_view call, std::string arguments, std::string rule, std::string way_out) {
+[[gnu::cold]] inline Failure invalid_use(std::string_view call, std::string arguments, std::string rule,
+                                         std::string way_out) {
   Failure failure;
   failure.kind = ErrorKind::invalid_use;
   failure.call = call;

@@ -59,8 +59,8 @@ Recorded RememberedStream::record_last() {
 
 Recorded RememberedStream::record() {
   if (last_) return *last_;
-  if (!is_default_stream(stream_) && context_->gone())
-    return failed(EntryPoint::cuEventQuery, abi::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  // A stream of a context that is gone crashes the driver, and so does making such a context current.
+  if (context_->gone()) return failed(EntryPoint::cuEventQuery, abi::CUDA_ERROR_CONTEXT_IS_DESTROYED);
   const bool made_current = is_default_stream(stream_);
   Recorded recorded = record_with(made_current);
   if (recorded.answer != WorkAnswer::over) return recorded;
@@ -123,6 +123,7 @@ Recorded RememberedStream::record_event(abi::CUstream stream, bool made_current)
 }
 
 bool RememberedStream::context_is_gone() const {
+  if (!context_->primary()) return context_->gone();
   driver::Interface& interface = context_->interface();
   const MadeCurrent current(interface, context_->handle());
   if (current.answer() != abi::CUDA_SUCCESS)

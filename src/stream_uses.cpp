@@ -182,10 +182,11 @@ class PassingStream {
 
 }  // namespace
 
-StreamUses::StreamUses(const Driver& driver) : driver_(driver), state_(std::make_unique<State>(driver)) {}
+StreamUses::StreamUses(const Driver& driver) : state_(std::make_unique<State>(driver)), driver_(driver) {}
 StreamUses::~StreamUses() = default;
 
 std::optional<CaptureId> StreamUses::used_on(CUstream_st* stream) {
+  used_ = true;
   driver::Interface& interface = state_->interface();
   const bool is_default = is_default_stream(stream);
   const abi::CUcontext current = is_default ? current_context(interface, "StreamUses::used_on") : nullptr;
@@ -211,6 +212,7 @@ void StreamUses::no_longer_used_on(CUstream_st* stream) {
 }
 
 std::optional<CaptureId> StreamUses::used_until(CUevent_st* event) {
+  used_ = true;
   driver::Interface& interface = state_->interface();
   const auto context = state_->pool()->context(current_context(interface, "StreamUses::used_until"));
   const PassingStream stream(interface);
@@ -233,6 +235,7 @@ void StreamUses::graph_gone(CaptureId capture) noexcept {
 }
 
 PendingWork StreamUses::so_far() {
+  if (!used_.load(std::memory_order_acquire)) return {};
   State::Snapshot snapshot = state_->snapshot();
   if (snapshot.streams.empty() && snapshot.events.empty() && snapshot.captures.empty()) return {};
   auto work = std::make_unique<PendingWork::State>(state_->pool());

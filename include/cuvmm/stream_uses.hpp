@@ -1,6 +1,7 @@
 // Which work of the device may still use some memory, and waiting for it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <compare>
 #include <memory>
@@ -132,8 +133,9 @@ class StreamUses {
  private:
   class State;
 
-  Driver driver_;
+  std::atomic<bool> used_ = false;  // something was told of; the common case of none is quick
   std::unique_ptr<State> state_;
+  Driver driver_;
 };
 
 }  // namespace cuvmm

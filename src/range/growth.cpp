@@ -57,23 +57,21 @@ Result<void> MappedRange::Impl::make_room(const Extent& extent) {
 
 // Maps all, then grants run by run; on failure nothing is left mapped but what is quarantined.
 Result<void> MappedRange::Impl::map_and_grant(ChunkMap& planned) {
-  ChunkMap mapped;
   Result<void> result;
-  while (result && !planned.empty()) {
-    result = addresses_->map(planned.begin()->first, planned.begin()->second);
-    if (result) mapped.insert(planned.extract(planned.begin()));
-  }
+  auto next = planned.cbegin();
+  for (; next != planned.cend(); ++next)
+    if (result = addresses_->map(next->first, next->second); !result) break;
+  const auto mapped_end = next;
   if (!descriptors_.empty()) {
-    for (auto first = mapped.cbegin(); result && first != mapped.cend();) {
-      const auto run = addresses_->run_from(first, mapped.cend());
+    for (auto first = planned.cbegin(); result && first != planned.cend();) {
+      const auto run = addresses_->run_from(first, planned.cend());
       result = addresses_->set_access(run.extent, descriptors_);
       first = run.next;
     }
   }
-  if (result) {
-    planned = std::move(mapped);
-  } else {
-    undo(std::move(mapped));
+  if (!result) {
+    planned.erase(mapped_end, planned.cend());
+    undo(std::move(planned));
   }
   return result;
 }

@@ -72,21 +72,26 @@ class MappedRange::Impl {
 
   const Driver& driver() const noexcept { return addresses_->driver(); }
 
+  // What every change touches comes first, and lies together.
   std::shared_ptr<range::RangeAddresses> addresses_;
-  MappedRangeOptions options_;
   std::size_t granularity_;
-  MemoryProperties properties_;
-  std::vector<AccessGrant> grants_;
   std::vector<abi::CUmemAccessDesc> descriptors_;  // of the grants, as the driver takes them
-  StreamUses uses_;
   ChunkMap chunks_;
   std::size_t size_ = 0;
   std::size_t mapped_bytes_ = 0;
   std::uint64_t generation_ = 0;
+  std::vector<std::weak_ptr<const std::string>> pins_;
+  std::vector<std::weak_ptr<const RangeObserver>> observers_;
+  StreamUses uses_;
+  MemoryProperties properties_;
+  bool several_locations_ = false;  // there is or was a chunk of another one than the range's own
+  bool features_known_ = false;     // what was asked for has been compared with what was got
+  std::vector<AccessGrant> grants_;
+  MappedRangeOptions options_;
 
  private:
-  [[nodiscard]] Failure refusal(std::string_view call, std::string arguments, std::string rule,
-                                std::string way_out) const;
+  [[nodiscard, gnu::cold]] Failure refusal(std::string_view call, std::string arguments, std::string rule,
+                                           std::string way_out) const;
   [[nodiscard]] std::string name() const;  // "range at 0x... of 4 MiB (6 MiB of 64 GiB)"
 
   // Growing.
@@ -107,7 +112,7 @@ class MappedRange::Impl {
   // Giving back.
   Result<void> allow_unmap(std::string_view call, const Extent& extent) const;
   Result<void> wait_for_device(std::string_view call);
-  Failure wait_failure(std::string_view call, Failure failure) const;
+  [[gnu::cold]] Failure wait_failure(std::string_view call, Failure failure) const;
   Result<void> release(std::string_view call, ChunkMap released);
   void take_out(ChunkMap& released, const Extent& extent);
   void put_back(ChunkMap&& chunks) noexcept;
@@ -116,11 +121,6 @@ class MappedRange::Impl {
 
   void tell_before_unmap(const Extent& extent) const;
   void tell_after_map(const Extent& extent) const noexcept;
-
-  std::vector<std::weak_ptr<const std::string>> pins_;
-  std::vector<std::weak_ptr<const RangeObserver>> observers_;
-  bool several_locations_ = false;  // there is or was a chunk of another one than the range's own
-  bool features_known_ = false;     // what was asked for has been compared with what was got
 
   friend class MappedRange;
 };
