@@ -13,20 +13,10 @@ namespace cuvmm {
 
 using driver::EntryPoint;
 using driver::try_call;
-using range::Extent;
 
 void MappedRange::Impl::Growth::commit() noexcept {
-  if (placed_.empty()) {
-    range_->size_ = new_size_;
-  } else {
-    const Extent whole{placed_.begin()->first, range::end_of(placed_) - placed_.begin()->first};
-    range_->mapped_bytes_ += range::bytes_of(placed_);
-    for (const auto& chunk : placed_)
-      if (chunk.second.properties().location != range_->properties_.location) range_->several_locations_ = true;
-    range_->chunks_.merge(std::move(placed_));
-    range_->size_ = new_size_;
-    range_->tell_after_map(whole);
-  }
+  range_->size_ = new_size_;
+  if (extent_.bytes != 0) range_->tell_after_map(extent_);
   range_ = nullptr;
 }
 
@@ -55,48 +45,67 @@ Result<void> MappedRange::Impl::make_room(const Extent& extent) {
   return addresses_->clear_quarantine(extent);
 }
 
-// Maps all, then grants run by run; on failure nothing is left mapped but what is quarantined.
-Result<void> MappedRange::Impl::map_and_grant(ChunkMap& planned) {
-  Result<void> result;
-  auto next = planned.cbegin();
-  for (; next != planned.cend(); ++next)
-    if (result = addresses_->map(next->first, next->second); !result) break;
-  const auto mapped_end = next;
-  if (!descriptors_.empty()) {
-    for (auto first = planned.cbegin(); result && first != planned.cend();) {
-      const auto run = addresses_->run_from(first, planned.cend());
-      result = addresses_->set_access(run.extent, descriptors_);
-      first = run.next;
-    }
+// Maps the chunks there, then grants run by run. Those that could not be mapped are taken out; the others are left to
+// be undone.
+Result<void> MappedRange::Impl::map_and_grant(const Extent& extent) {
+  const auto first = chunks_.find(extent.offset);
+  const auto last = chunks_.lower_bound(extent.end());
+  for (auto next = first; next != last; ++next) {
+    Result<void> mapped = addresses_->map(next->first, next->second);
+    if (mapped) continue;
+    for (auto each = next; each != last; each = chunks_.erase(each)) mapped_bytes_ -= each->second.size();
+    return mapped;
   }
-  if (!result) {
-    planned.erase(mapped_end, planned.cend());
-    undo(std::move(planned));
+  if (descriptors_.empty()) return {};
+  for (ChunkMap::const_iterator next = first; next != last;) {
+    const auto run = addresses_->run_from(next, last);
+    if (Result<void> granted = addresses_->set_access(run.extent, descriptors_); !granted) return granted;
+    next = run.next;
   }
-  return result;
+  return {};
 }
 
-void MappedRange::Impl::undo(ChunkMap placed) noexcept {
-  if (placed.empty()) return;
+void MappedRange::Impl::undo(const Extent& extent) noexcept {
+  ChunkMap placed;
+  take_out(placed, extent);
+  quarantine_what_stays(std::move(placed));
+}
+
+// Unmaps the chunks, which are the range's no longer.
+void MappedRange::Impl::quarantine_what_stays(ChunkMap chunks) noexcept {
+  if (chunks.empty()) return;
   try {
-    if (const Result<void> unmapped = addresses_->unmap(placed); !unmapped) report_cleanup_failure(unmapped.failure());
+    if (const Result<void> unmapped = addresses_->unmap(chunks); !unmapped) report_cleanup_failure(unmapped.failure());
   } catch (const std::exception&) {
     report_cleanup_failure(Failure{});  // no memory left to say what failed
   }
-  addresses_->quarantine(std::move(placed));
+  addresses_->quarantine(std::move(chunks));
+}
+
+// Chunks that are still to be mapped; all of them, or none if there is no memory for that.
+void MappedRange::Impl::insert(const Extent& extent, std::span<const SharedPhysicalMemory> memories) {
+  try {
+    std::size_t offset = extent.offset;
+    for (const SharedPhysicalMemory& memory : memories) {
+      chunks_.emplace(offset, memory);
+      mapped_bytes_ += memory.size();
+      offset += memory.size();
+      if (memory.properties().location != properties_.location) several_locations_ = true;
+    }
+  } catch (...) {
+    ChunkMap inserted;
+    take_out(inserted, extent);
+    throw;
+  }
 }
 
 Result<MappedRange::Impl::Growth> MappedRange::Impl::place(const Extent& extent,
                                                            std::span<const SharedPhysicalMemory> memories,
                                                            std::size_t new_size) {
-  ChunkMap planned;
-  std::size_t offset = extent.offset;
-  for (const SharedPhysicalMemory& memory : memories) {
-    planned.emplace(offset, memory);
-    offset += memory.size();
-  }
-  if (auto placed = map_and_grant(planned); !placed) return placed.failure();
-  return Growth(*this, std::move(planned), new_size);
+  insert(extent, memories);
+  Growth growth(*this, extent, new_size);
+  if (auto placed = map_and_grant(extent); !placed) return placed.failure();
+  return growth;
 }
 
 namespace {
@@ -225,7 +234,7 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t 
     return refusal("MappedRange::append", fmt::format("bytes = {}", bytes), "No range has that many addresses",
                    "Append less");
   const std::size_t end = *begin + bytes;
-  if (bytes == 0 || end <= mapped_end) return Growth(*this, {}, bytes == 0 ? size_ : end);
+  if (bytes == 0 || end <= mapped_end) return Growth(*this, Extent(), bytes == 0 ? size_ : end);
   if (auto allowed = check_place("MappedRange::append", {0, granularity_}, where); !allowed) return allowed.failure();
   Extent needed;
   needed.offset = std::max(mapped_end, *begin / granularity_ * granularity_);

@@ -27,25 +27,24 @@ class MappedRange::Impl {
   Impl& operator=(Impl&&) = delete;
   ~Impl();
 
-  // Chunks that were mapped and granted, but belong to the range only when they are committed; until then the
-  // destructor undoes them.
+  // New chunks of the range in [offset, end): undone by the destructor unless committed.
   class Growth {
    public:
-    Growth(Impl& range, ChunkMap placed, std::size_t new_size) noexcept
-        : range_(&range), placed_(std::move(placed)), new_size_(new_size) {}
+    Growth(Impl& range, const Extent& extent, std::size_t new_size) noexcept
+        : range_(&range), extent_(extent), new_size_(new_size) {}
     Growth(Growth&& other) noexcept
-        : range_(std::exchange(other.range_, nullptr)), placed_(std::move(other.placed_)), new_size_(other.new_size_) {}
+        : range_(std::exchange(other.range_, nullptr)), extent_(other.extent_), new_size_(other.new_size_) {}
     Growth(const Growth&) = delete;
     Growth& operator=(const Growth&) = delete;
     Growth& operator=(Growth&&) = delete;
     ~Growth() {
-      if (range_ != nullptr) range_->undo(std::move(placed_));
+      if (range_ != nullptr && extent_.bytes != 0) range_->undo(extent_);
     }
     void commit() noexcept;
 
    private:
     Impl* range_;
-    ChunkMap placed_;
+    Extent extent_;
     std::size_t new_size_;
   };
 
@@ -100,12 +99,14 @@ class MappedRange::Impl {
                       std::size_t new_size);
   Result<Growth> place(const Extent& extent, std::span<const SharedPhysicalMemory> memories, std::size_t new_size);
   Result<void> check_place(std::string_view call, const Extent& extent, const Location& location) const;
-  Result<void> map_and_grant(ChunkMap& planned);
+  void insert(const Extent& extent, std::span<const SharedPhysicalMemory> memories);
+  Result<void> map_and_grant(const Extent& extent);
   // Whether asking again without a feature is allowed and may help; takes the feature out of the properties.
   bool do_without_feature(const Failure& failure);
   Result<void> learn_what_was_got(const SharedPhysicalMemory& memory);
   std::vector<std::size_t> chunk_sizes(const ChunkPolicy& policy, const Extent& extent, const Location& location) const;
-  void undo(ChunkMap placed) noexcept;
+  void undo(const Extent& extent) noexcept;
+  void quarantine_what_stays(ChunkMap chunks) noexcept;
 
   void take_rights_back(std::size_t end, std::span<const abi::CUmemAccessDesc> previous);
 
@@ -113,7 +114,8 @@ class MappedRange::Impl {
   Result<void> allow_unmap(std::string_view call, const Extent& extent) const;
   Result<void> wait_for_device(std::string_view call);
   [[gnu::cold]] Failure wait_failure(std::string_view call, Failure failure) const;
-  Result<void> release(std::string_view call, ChunkMap released);
+  Result<void> release(std::string_view call, const Extent& extent);
+  Result<void> retire(const Extent& extent);
   void take_out(ChunkMap& released, const Extent& extent);
   void put_back(ChunkMap&& chunks) noexcept;
   void abandon() noexcept;

@@ -65,12 +65,12 @@ std::size_t RangeAddresses::reservation_end(std::size_t offset) const noexcept {
   return end;
 }
 
-Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory& memory) {
+Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory& memory) const {
   return try_call<EntryPoint::cuMemMap>(driver().interface(), (address() + offset).value, memory.size(), std::size_t{0},
                                         memory.memory().handle(), 0ULL);
 }
 
-Result<void> RangeAddresses::set_access(const Extent& run, std::span<const abi::CUmemAccessDesc> grants) {
+Result<void> RangeAddresses::set_access(const Extent& run, std::span<const abi::CUmemAccessDesc> grants) const {
   return try_call<EntryPoint::cuMemSetAccess>(driver().interface(), (address() + run.offset).value, run.bytes,
                                               grants.data(), grants.size());
 }
@@ -85,13 +85,22 @@ RangeAddresses::Run RangeAddresses::run_from(ChunkMap::const_iterator first,
   return {extent, next};
 }
 
-Result<void> RangeAddresses::unmap(ChunkMap& chunks) {
+Result<void> RangeAddresses::unmap(ChunkMap& chunks) const {
+  std::size_t bytes = 0;
+  return unmap(chunks, chunks.cbegin(), chunks.cend(), bytes);
+}
+
+Result<void> RangeAddresses::unmap(ChunkMap& chunks, ChunkMap::const_iterator first, ChunkMap::const_iterator last,
+                                   std::size_t& bytes) const {
   const auto unmap_extent = [&](const Extent& extent) {
-    return try_call<EntryPoint::cuMemUnmap>(driver().interface(), (address() + extent.offset).value, extent.bytes);
+    Result<void> unmapped =
+        try_call<EntryPoint::cuMemUnmap>(driver().interface(), (address() + extent.offset).value, extent.bytes);
+    if (unmapped) bytes -= extent.bytes;
+    return unmapped;
   };
   Result<void> result;
-  for (auto first = chunks.cbegin(); first != chunks.cend();) {
-    const Run run = run_from(first, chunks.cend());
+  while (first != last) {
+    const Run run = run_from(first, last);
     if (Result<void> whole = unmap_extent(run.extent); whole) {
       chunks.erase(first, run.next);
     } else {

@@ -34,8 +34,8 @@ class RangeAddresses {
   [[nodiscard]] std::size_t reservation_end(std::size_t offset) const noexcept;
 
   // The driver's calls for chunks of the range. Runs of neighbours in one reservation take one call.
-  [[nodiscard]] Result<void> map(std::size_t offset, const SharedPhysicalMemory& memory);
-  [[nodiscard]] Result<void> set_access(const Extent& run, std::span<const abi::CUmemAccessDesc> grants);
+  [[nodiscard]] Result<void> map(std::size_t offset, const SharedPhysicalMemory& memory) const;
+  [[nodiscard]] Result<void> set_access(const Extent& run, std::span<const abi::CUmemAccessDesc> grants) const;
   struct Run {
     Extent extent;
     ChunkMap::const_iterator next;  // the first chunk behind it
@@ -43,7 +43,10 @@ class RangeAddresses {
   [[nodiscard]] Run run_from(ChunkMap::const_iterator first, ChunkMap::const_iterator end) const noexcept;
 
   // Unmaps the chunks; those that the driver refuses to unmap are left in `chunks`, and the first refusal is returned.
-  Result<void> unmap(ChunkMap& chunks);
+  Result<void> unmap(ChunkMap& chunks) const;
+  // The same for some of them; `bytes` falls by what was unmapped.
+  Result<void> unmap(ChunkMap& chunks, ChunkMap::const_iterator first, ChunkMap::const_iterator last,
+                     std::size_t& bytes) const;
 
   // What waits to be unmapped, so that its addresses are not yet free.
   void begin_retiring(const Extent& extent);

@@ -10,7 +10,6 @@
 namespace cuvmm {
 
 using range::ChunkMap;
-using range::Extent;
 
 // Whether pins and borders of chunks allow it.
 Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent& extent) const {
@@ -85,34 +84,36 @@ void MappedRange::Impl::put_back(ChunkMap&& chunks) noexcept {
   chunks_.merge(std::move(chunks));
 }
 
-// Retires the chunks, or waits and unmaps them. Those that stay mapped after a failure are the range's again.
-Result<void> MappedRange::Impl::release(std::string_view call, ChunkMap released) {
-  if (released.empty()) return {};
-  if (options_.retire_queue) {
-    const std::size_t bytes = range::bytes_of(released);
-    std::optional<range::RetiredChunks> retired;
-    try {
-      retired.emplace(addresses_, released);
-      options_.retire_queue->retire(std::move(*retired), uses_.so_far(), bytes);
-    } catch (const Error& error) {
-      put_back(retired ? retired->take_back() : std::move(released));
-      return error.failure();
-    } catch (...) {
-      put_back(retired ? retired->take_back() : std::move(released));
-      throw;
-    }
-    ++generation_;
-    return {};
-  }
-  if (const Result<void> waited = uses_.so_far().wait_for(options_.device_wait); !waited) {
-    put_back(std::move(released));
+// Retires the chunks there, or waits and unmaps them. Those that stay mapped after a failure are the range's as before.
+Result<void> MappedRange::Impl::release(std::string_view call, const Extent& extent) {
+  if (options_.retire_queue) return retire(extent);
+  if (const Result<void> waited = uses_.so_far().wait_for(options_.device_wait); !waited)
     return wait_failure(call, waited.failure());
-  }
-  const std::size_t before = released.size();
-  Result<void> result = addresses_->unmap(released);
-  if (released.size() != before) ++generation_;
-  put_back(std::move(released));
+  const std::size_t before = chunks_.size();
+  Result<void> result =
+      addresses_->unmap(chunks_, chunks_.lower_bound(extent.offset), chunks_.lower_bound(extent.end()), mapped_bytes_);
+  if (chunks_.size() != before) ++generation_;
   return result;
+}
+
+Result<void> MappedRange::Impl::retire(const Extent& extent) {
+  ChunkMap released;
+  take_out(released, extent);
+  if (released.empty()) return {};
+  const std::size_t bytes = range::bytes_of(released);
+  std::optional<range::RetiredChunks> retired;
+  try {
+    retired.emplace(addresses_, released);
+    options_.retire_queue->retire(std::move(*retired), uses_.so_far(), bytes);
+  } catch (const Error& error) {
+    put_back(retired ? retired->take_back() : std::move(released));
+    return error.failure();
+  } catch (...) {
+    put_back(retired ? retired->take_back() : std::move(released));
+    throw;
+  }
+  ++generation_;
+  return {};
 }
 
 Result<void> MappedRange::Impl::unmap(std::string_view call, std::size_t offset, std::size_t bytes) {
@@ -120,9 +121,7 @@ Result<void> MappedRange::Impl::unmap(std::string_view call, std::size_t offset,
   if (auto allowed = allow_unmap(call, extent); !allowed) return allowed;
   if (!range::meets(chunks_, extent)) return {};
   tell_before_unmap(extent);
-  ChunkMap released;
-  take_out(released, extent);
-  return release(call, std::move(released));
+  return release(call, extent);
 }
 
 Result<void> MappedRange::Impl::truncate(std::size_t bytes) {
@@ -144,7 +143,7 @@ Result<void> MappedRange::Impl::remap(std::size_t offset, const SharedPhysicalMe
   if (!granted) {
     ChunkMap placed;
     placed.emplace(offset, memory);
-    undo(std::move(placed));
+    quarantine_what_stays(std::move(placed));
   }
   return granted;
 }
@@ -219,10 +218,7 @@ void MappedRange::Impl::close() {
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  ChunkMap released;
-  take_out(released, whole);
-  const Result<void> unmapped = addresses_->unmap(released);
-  put_back(std::move(released));
+  const Result<void> unmapped = addresses_->unmap(chunks_, chunks_.begin(), chunks_.end(), mapped_bytes_);
   size_ = range::end_of(chunks_);
   ++generation_;
   unmapped.value();
@@ -245,13 +241,10 @@ MappedRange::Impl::~Impl() {
     report_cleanup_failure(failure);
   }
   try {
-    ChunkMap released;
-    take_out(released, {0, SIZE_MAX});
-    Result<void> given = release(call, std::move(released));
+    Result<void> given = release(call, {0, SIZE_MAX});
     if (!given && options_.retire_queue && !chunks_.empty()) {  // no room in the queue: wait here
       options_.retire_queue.reset();
-      take_out(released = {}, {0, SIZE_MAX});
-      given = release(call, std::move(released));
+      given = release(call, {0, SIZE_MAX});
     }
     if (given) return;
     failure = given.failure();

@@ -9,8 +9,6 @@
 
 namespace cuvmm {
 
-using range::Extent;
-
 namespace {
 
 abi::CUmemAccess_flags flags_in(std::span<const abi::CUmemAccessDesc> grants, const abi::CUmemLocation& location) {
