@@ -37,7 +37,7 @@ struct Bed {
         }()) {}
 
   // At the same addresses as the library's way, since what the driver has to do depends on them.
-  void raw(DeviceAddress at) {
+  void raw(DeviceAddress at) const {
     driver::Interface& calls = driver.interface();
     const abi::CUmemAccessDesc access{.location = {abi::CU_MEM_LOCATION_TYPE_DEVICE, 0},
                                       .flags = abi::CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -46,7 +46,7 @@ struct Bed {
     check(calls.cuMemSetAccess(address, memory.size(), &access, 1));
     check(calls.cuMemUnmap(address, memory.size()));
   }
-  void with_owners() {
+  void with_owners() const {
     const auto mapping = Mapping::create(reservation, 0, memory.memory());
     grant(mapping, Location::device(DeviceOrdinal(0)), AccessRights::read_write);
   }
