@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -41,7 +42,8 @@ class Environment {
 // A file with that content, which goes with it.
 class File {
  public:
-  explicit File(const std::string& content) : path_(::testing::TempDir() + "cuvmm_configuration_test.json") {
+  explicit File(const std::string& content)
+      : path_(::testing::TempDir() + "cuvmm_configuration_" + std::to_string(::getpid()) + ".json") {
     std::ofstream(path_) << content;
   }
   File(const File&) = delete;
@@ -190,14 +192,14 @@ TEST(ConfigurationFromEnvironment, RefusesFilesThatAreNoSettings) {
   expect_parts(refusal(nullptr, "/nonexistent/cuvmm.json"),
                {"/nonexistent/cuvmm.json", "CUVMM_EMULATOR_CONFIG", "cannot be read", "No such file"});
   expect_parts(refusal(nullptr, "/"), {"'/'", "CUVMM_EMULATOR_CONFIG"});
-  expect_parts(json_refusal("{\"devices\": 2"), {"not JSON", "cuvmm_configuration_test.json"});
+  expect_parts(json_refusal("{\"devices\": 2"), {"not JSON", "cuvmm_configuration_"});
   expect_parts(json_refusal(""), {"not JSON"});
   expect_parts(json_refusal("[1]"), {"not an object"});
-  expect_parts(json_refusal(R"({"devices": null})"), {"devices is null", "cuvmm_configuration_test.json"});
+  expect_parts(json_refusal(R"({"devices": null})"), {"devices is null", "cuvmm_configuration_"});
   expect_parts(json_refusal(R"({"devices": {"a": 1}})"), {"devices", "a string, a number"});
   expect_parts(json_refusal(R"({"devices": 2.5})"), {"'2.5'", "1 to 32"});
   expect_parts(json_refusal(R"({"no-peer": [[0, 1]]})"), {"no-peer is [0,1]"});
-  expect_parts(json_refusal(R"({"speed": 1})"), {"'speed'", "cuvmm_configuration_test.json"});
+  expect_parts(json_refusal(R"({"speed": 1})"), {"'speed'", "cuvmm_configuration_"});
   EXPECT_EQ(from_json(R"({"devices": 2})").devices, 2);
   EXPECT_EQ(from_json("{}").devices, 1);
 }
@@ -206,7 +208,7 @@ TEST(ConfigurationFromEnvironment, RefusesFilesThatAreNoSettings) {
 TEST(ConfigurationFromEnvironment, RefusesFilesThatHaveNoEndOrAreNoFiles) {
   expect_parts(refusal(nullptr, "/"), {"'/'", "CUVMM_EMULATOR_CONFIG", "directory", "1048576"});
   expect_parts(refusal(nullptr, "/dev/zero"), {"'/dev/zero'", "no regular file", "1048576"});
-  const std::string fifo = ::testing::TempDir() + "cuvmm_configuration_test.fifo";
+  const std::string fifo = ::testing::TempDir() + "cuvmm_configuration_" + std::to_string(::getpid()) + ".fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   expect_parts(refusal(nullptr, fifo.c_str()), {fifo, "no regular file", "1048576"});
   std::remove(fifo.c_str());
@@ -219,7 +221,7 @@ TEST(ConfigurationFromEnvironment, RefusesFilesThatHaveNoEndOrAreNoFiles) {
 TEST(ConfigurationFromEnvironment, RefusesJsonThatIsNestedDeeply) {
   for (const std::size_t depth : {std::size_t{9}, std::size_t{400000}})
     expect_parts(json_refusal(R"({"no-peer": )" + std::string(depth, '[') + std::string(depth, ']') + "}"),
-                 {"nested more than 8 deep", "cuvmm_configuration_test.json", "lists"});
+                 {"nested more than 8 deep", "cuvmm_configuration_", "lists"});
   std::string objects;
   for (int level = 0; level < 100000; ++level) objects += R"({"a":)";
   expect_parts(json_refusal(objects + "1" + std::string(100000, '}')), {"nested more than 8 deep"});
