@@ -1,4 +1,5 @@
-# What `cmake --install` puts down: the libraries, the public headers, the command, a CMake package and a pkg-config file.
+# What `cmake --install` puts down: the libraries, the public headers, the command with the emulated driver that it puts
+# under programs, a CMake package and a pkg-config file.
 #
 # Components are those of these that are built. A component's library links other static libraries of the project
 # (the emulated driver, for one), which are installed with it.
@@ -112,4 +113,8 @@ endif()
 
 if(TARGET cuvmm)
   install(TARGETS cuvmm RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+if(TARGET cuvmm_drop_in)
+  get_target_property(CUVMM_DROP_IN_DESTINATION cuvmm_drop_in CUVMM_DESTINATION)
+  install(TARGETS cuvmm_drop_in LIBRARY DESTINATION "${CUVMM_DROP_IN_DESTINATION}")
 endif()

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "doctor/doctor.hpp"
+#include "emulate/command_line.hpp"
+#include "emulate/emulate.hpp"
 #include "tour/access_probe.hpp"
 #include "tour/input_file.hpp"
 #include "tour/options.hpp"
@@ -14,8 +16,8 @@ namespace {
 
 // What is wrong with a command line that names no subcommand.
 std::string missing_subcommand(int count, char** words) {
-  if (count < 2) return "a subcommand is needed; there are: tour, doctor";
-  return "there is no subcommand " + cuvmm::tour::quoted(words[1]) + "; there are: tour, doctor";
+  if (count < 2) return "a subcommand is needed; there are: tour, doctor, emulate";
+  return "there is no subcommand " + cuvmm::tour::quoted(words[1]) + "; there are: tour, doctor, emulate";
 }
 
 }  // namespace
@@ -37,6 +39,12 @@ int main(int count, char** words) {
   cuvmm::doctor::add_options(*doctor, doctor_options);
   doctor->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
 
+  cuvmm::emulate::Options emulate_options;
+  emulate_options.command = cuvmm::emulate::take_command(count, words);
+  CLI::App* emulate = application.add_subcommand("emulate", "Runs a program on the emulated driver");
+  cuvmm::emulate::add_options(*emulate, emulate_options);
+  emulate->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
+
   cuvmm::tour::AccessProbe access_probe;
   const CLI::App* access = cuvmm::tour::add_probe_command(application, access_probe);
   cuvmm::tour::UnmapProbe unmap_probe;
@@ -55,6 +63,7 @@ int main(int count, char** words) {
     return exit_misuse;
   }
   if (doctor->parsed()) return cuvmm::doctor::run_doctor(doctor_options);
+  if (emulate->parsed()) return cuvmm::emulate::run_emulate(emulate_options);
   if (tour->parsed()) return cuvmm::tour::run_tour(options);
   if (access->parsed()) cuvmm::tour::run_probe(access_probe);
   cuvmm::tour::run_probe(unmap_probe);

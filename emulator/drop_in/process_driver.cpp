@@ -1,0 +1,92 @@
+#include "emulator/drop_in/process_driver.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <system_error>
+
+#include "emulator/api/fork_count.hpp"
+#include "emulator/configuration.hpp"
+#include "emulator/emulated_driver.hpp"
+
+namespace cuvmm::emulator::drop_in {
+namespace {
+
+// A driver that is kept until the process is gone, and in which process it was made.
+struct Kept {
+  std::shared_ptr<driver::Interface> driver;
+  unsigned made_at_fork_count;
+};
+
+// Nothing here is destroyed: neither type has a destructor that does anything.
+constinit std::mutex making;
+constinit std::atomic<const Kept*> initialised{nullptr};
+constinit std::atomic<const Kept*> not_initialised{nullptr};
+
+// A fork while another thread makes a driver must not leave the child a lock that nobody opens.
+void make_forks_safe() {
+  static const int registered =
+      ::pthread_atfork([] { making.lock(); }, [] { making.unlock(); }, [] { making.unlock(); });
+  if (registered != 0) throw std::system_error(registered, std::generic_category(), "pthread_atfork");
+}
+
+const Kept* made(const Configuration& configuration) {
+  auto kept = std::make_unique<Kept>(Kept{make_emulated_driver(configuration), api::fork_count()});
+  return kept.release();
+}
+
+// What the driver says of itself before it is initialised (its version) is the configured machine's, where there is
+// one.
+Configuration configuration_so_far() {
+  try {
+    return Configuration::from_environment();
+  } catch (const std::invalid_argument&) {
+    return {};  // cuInit will tell what is wrong
+  }
+}
+
+abi::CUresult initialise_once() {
+  make_forks_safe();
+  const std::lock_guard lock(making);
+  if (const Kept* const kept = initialised.load(std::memory_order_acquire); kept != nullptr)
+    return kept->made_at_fork_count == api::fork_count() ? abi::CUDA_SUCCESS : abi::CUDA_ERROR_NOT_INITIALIZED;
+  const Kept* const kept = made(Configuration::from_environment());
+  const abi::CUresult result = kept->driver->cuInit(0);
+  initialised.store(kept, std::memory_order_release);
+  return result;
+}
+
+}  // namespace
+
+driver::Interface& process_driver() {
+  if (const Kept* const kept = initialised.load(std::memory_order_acquire); kept != nullptr) return *kept->driver;
+  if (const Kept* const kept = not_initialised.load(std::memory_order_acquire); kept != nullptr) return *kept->driver;
+  make_forks_safe();
+  const std::lock_guard lock(making);
+  const Kept* kept = not_initialised.load(std::memory_order_acquire);
+  if (kept == nullptr) {
+    kept = made(configuration_so_far());
+    not_initialised.store(kept, std::memory_order_release);
+  }
+  return *kept->driver;
+}
+
+abi::CUresult initialise(unsigned flags) noexcept {
+  if (flags != 0) return abi::CUDA_ERROR_INVALID_VALUE;
+  try {
+    return initialise_once();
+  } catch (const std::invalid_argument& error) {
+    std::fprintf(stderr, "cuvmm %s. There is no emulated device until this is corrected.\n", error.what());
+    return abi::CUDA_ERROR_NO_DEVICE;
+  } catch (const std::bad_alloc&) {
+    return abi::CUDA_ERROR_OUT_OF_MEMORY;
+  } catch (...) {
+    return abi::CUDA_ERROR_OPERATING_SYSTEM;
+  }
+}
+
+}  // namespace cuvmm::emulator::drop_in

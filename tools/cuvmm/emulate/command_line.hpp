@@ -1,0 +1,29 @@
+// What `cuvmm emulate` is asked to do.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace cuvmm::emulate {
+
+// As they were given, if they were.
+struct Options {
+  std::optional<std::string> devices;
+  std::optional<std::string> memory;
+  std::optional<std::string> profile;
+  bool strict = false;
+  std::vector<std::string> command;  // the program and its arguments
+};
+
+void add_options(CLI::App& command, Options& options);
+
+// Takes the words from the first "--" on from the command line of `cuvmm emulate`, and returns them without it: they
+// are the command's own, whatever they look like. Command lines of other subcommands are left alone.
+[[nodiscard]] std::vector<std::string> take_command(int& count, char** words);
+
+}  // namespace cuvmm::emulate
