@@ -1,30 +1,33 @@
 // What belongs to a thread.
 #pragma once
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <utility>
 
 namespace cuvmm::emulator {
 
-// The calling thread's own T, made when it is first asked for. In the main thread it is never destroyed: static objects
-// end after thread-local ones, and may still hold a context or a driver.
+// The calling thread's own T, made when it is first asked for, and destroyed after the thread's thread-local objects,
+// which may still call a driver. In the main thread it is never destroyed: static objects end later still, and may hold
+// a context or a driver. Nor is it where the process has no thread-specific keys left.
 template <class T>
 T& of_this_thread() {
   thread_local T* object = nullptr;
-  struct Reaper {
-    explicit Reaper(T** its_place) noexcept : place(its_place) {}
-    Reaper(const Reaper&) = delete;
-    Reaper& operator=(const Reaper&) = delete;
-    ~Reaper() {
-      if (::gettid() != ::getpid()) delete std::exchange(*place, nullptr);
+  if (object != nullptr) return *object;
+  struct Key {
+    Key() noexcept {
+      made = ::pthread_key_create(&key, [](void* place) {
+               if (::gettid() != ::getpid()) delete std::exchange(*static_cast<T**>(place), nullptr);
+             }) == 0;
     }
-    T** place;
+    pthread_key_t key{};
+    bool made = false;
   };
-  thread_local Reaper reaper(&object);
-  static_cast<void>(reaper);
-  if (object == nullptr) object = new T;
-  return *object;  // NOLINT(clang-analyzer-cplusplus.NewDelete): the reaper acts when the thread ends, not here
+  static const Key key;
+  object = new T;
+  if (key.made) ::pthread_setspecific(key.key, &object);
+  return *object;
 }
 
 }  // namespace cuvmm::emulator

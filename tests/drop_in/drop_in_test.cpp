@@ -1,0 +1,101 @@
+// Programs that know nothing of cuvmm, run under `cuvmm emulate` on the emulated driver in the CUDA driver's place.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+
+namespace cuvmm::tests {
+namespace {
+
+using Words = std::vector<std::string>;
+
+ProgramResult emulate(Words command, const Words& environment = {}) {
+  Words words{"emulate", "--devices", "2", "--"};
+  words.insert(words.end(), command.begin(), command.end());
+  return run_program(words, environment);
+}
+
+std::size_t lines_with(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
+  return count;
+}
+
+class LinkedClient : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LinkedClient, Runs) {
+  const ProgramResult result = emulate({CUVMM_LINKED_CLIENT, GetParam()});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(result.errors, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(OnTheDropIn, LinkedClient,
+                         ::testing::Values("life_cycle", "before_initialisation", "per_thread_stream_forms",
+                                           "many_threads", "forked", "forked_meanwhile", "late_calls", "exceptions"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+class LoadingClient : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LoadingClient, Runs) {
+  const ProgramResult result = emulate({CUVMM_LOADING_CLIENT, GetParam()});
+  EXPECT_EQ(result.status, 0) << result.errors;
+}
+
+INSTANTIATE_TEST_SUITE_P(OnTheDropIn, LoadingClient,
+                         ::testing::Values("by_name", "closed_and_opened_again", "opened_by_many_threads", "looked_up"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+// The test of the tests: without `cuvmm emulate` the linked program has no driver, or a real one with other devices.
+TEST(LinkedClientAlone, DoesNotFindTheDropIn) {
+  const std::string line =
+      "LD_LIBRARY_PATH= ldd " + quoted_for_shell(CUVMM_LINKED_CLIENT) + " | grep -q cuvmm/emulated";
+  EXPECT_NE(std::system(line.c_str()), 0);
+}
+
+TEST(DropIn, NamesEachEntryPointThatItDoesNotHaveOnce) {
+  const ProgramResult result = emulate({CUVMM_LINKED_CLIENT, "not_offered"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  for (const char* const name : {"cuMemAllocAsync (CUDA 11.2)", "cuGLInit (CUDA 2.0)", "cuGetExportTable"})
+    EXPECT_EQ(lines_with(result.errors,
+                         std::string("cuvmm emulated driver: ") + name + " answers CUDA_ERROR_NOT_SUPPORTED: "),
+              1U)
+        << result.errors;
+  EXPECT_EQ(lines_with(result.errors, "\n"), 3U) << result.errors;
+}
+
+TEST(DropIn, SaysThatItRunsNoDeviceCode) {
+  const ProgramResult result = emulate({CUVMM_LINKED_CLIENT, "device_code"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(lines_with(result.errors, "cuModuleLoadData of device code"), 1U) << result.errors;
+  EXPECT_EQ(lines_with(result.errors, "cuModuleGetFunction of a kernel of the program's own"), 1U) << result.errors;
+  EXPECT_EQ(lines_with(result.errors, "\n"), 2U) << result.errors;
+}
+
+TEST(DropIn, HasTheFormsOfTodaysHeaders) {
+  const ProgramResult result = emulate({CUVMM_LINKED_CLIENT, "newer_forms"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(lines_with(result.errors, "cuCtxCreate_v4"), 1U) << result.errors;
+}
+
+TEST(DropIn, TakesItsSettingsWhenItIsInitialised) {
+  const ProgramResult result = emulate({CUVMM_LINKED_CLIENT, "environment"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(lines_with(result.errors, "devices is 'none' (from CUVMM_EMULATOR)"), 1U) << result.errors;
+}
+
+// The same program, unmodified, that tours real GPUs.
+TEST(DropIn, CarriesTheWholeTour) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("file");
+  std::ofstream(file, std::ios::binary) << std::string(3000000, 'x') << "end";
+  const ProgramResult result = emulate({CUVMM_PROGRAM, "tour", file, "--driver", "cuda", "--devices", "2"});
+  EXPECT_EQ(result.status, 0) << result.output << result.errors;
+  EXPECT_NE(result.output.find("Driver: CUDA driver 13.0 (libcuda.so.1)"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("8 passed, 0 failed, 0 unavailable."), std::string::npos) << result.output;
+}
+
+}  // namespace
+}  // namespace cuvmm::tests

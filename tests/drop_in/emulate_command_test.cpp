@@ -1,0 +1,129 @@
+// `cuvmm emulate` from outside: what it passes on, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+
+namespace cuvmm::tests {
+namespace {
+
+using Words = std::vector<std::string>;
+
+ProgramResult shell(const std::string& line, Words options = {}, const Words& environment = {}) {
+  options.insert(options.begin(), "emulate");
+  options.insert(options.end(), {"--", "sh", "-c", line});
+  return run_program(options, environment);
+}
+
+TEST(EmulateCommand, PassesTheExitStatusOn) {
+  EXPECT_EQ(shell("exit 0").status, 0);
+  EXPECT_EQ(shell("exit 7").status, 7);
+  EXPECT_EQ(shell("exit 255").status, 255);
+}
+
+TEST(EmulateCommand, PassesOnWhichSignalEndedTheProgram) {
+  EXPECT_EQ(shell("kill -KILL $$").status, 128 + 9);
+  EXPECT_EQ(shell("kill -TERM $$").status, 128 + 15);
+}
+
+TEST(EmulateCommand, SendsSignalsOnToTheProgram) {
+  for (const std::string signal : {"TERM", "INT", "HUP", "USR1"}) {
+    const ProgramResult result =
+        shell("trap 'exit 9' " + signal + "; kill -" + signal + " $PPID; while :; do sleep 0.05; done");
+    EXPECT_EQ(result.status, 9) << signal << result.errors;
+  }
+}
+
+TEST(EmulateCommand, PassesArgumentsOnAsTheyAre) {
+  const ProgramResult result =
+      run_program({"emulate", "--", "printf", "%s,", "--devices", "tour", "--", "a b", "", "--help"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(result.output, "--devices,tour,--,a b,,--help,");
+}
+
+TEST(EmulateCommand, PutsItsLibraryBeforeOthers) {
+  const ProgramResult alone = shell("printf %s \"$LD_LIBRARY_PATH\"", {}, {"LD_LIBRARY_PATH="});
+  ASSERT_EQ(alone.status, 0) << alone.errors;
+  EXPECT_TRUE(std::filesystem::exists(alone.output + "/libcuda.so.1")) << alone.output;
+  const ProgramResult others = shell("printf %s \"$LD_LIBRARY_PATH\"", {}, {"LD_LIBRARY_PATH=/one:/two"});
+  EXPECT_EQ(others.output, alone.output + ":/one:/two");
+}
+
+TEST(EmulateCommand, AddsItsOptionsToTheSettings) {
+  const std::string print = "printf %s \"$CUVMM_EMULATOR\"";
+  EXPECT_EQ(shell(print).output, "");
+  EXPECT_EQ(shell(print, {}, {"CUVMM_EMULATOR=devices=3"}).output, "devices=3");
+  EXPECT_EQ(shell(print, {"--devices", "2", "--strict"}, {"CUVMM_EMULATOR=devices=3"}).output,
+            "devices=3,devices=2,mode=strict");
+  EXPECT_EQ(shell(print, {"--profile", "no-rdma", "--memory", "1GiB"}).output, "profile=no-rdma,memory=1GiB");
+}
+
+struct Refusal {
+  Words options;
+  Words mended;
+  std::string said;
+};
+
+TEST(EmulateCommand, RefusesSettingsThatMakeNoMachine) {
+  const Refusal refusals[] = {
+      {{"--devices", "0"}, {"--devices", "1"}, "devices is '0' (from --devices); it may be"},
+      {{"--devices", "33"}, {"--devices", "32"}, "devices is '33' (from --devices)"},
+      {{"--memory", "lots"}, {"--memory", "8GiB"}, "memory is 'lots' (from --memory)"},
+      {{"--memory", ""}, {"--memory", "8GiB"}, "memory is '' (from --memory)"},
+      {{"--memory", "8GiB,devices=3"}, {"--memory", "8GiB"}, "memory is '8GiB,devices=3' (from --memory)"},
+      {{"--profile", "h100"}, {"--profile", "h200-580"}, "profile is 'h100' (from --profile)"},
+  };
+  for (const Refusal& refusal : refusals) {
+    const ProgramResult refused = shell("echo ran", refusal.options);
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_EQ(refused.output, "");
+    EXPECT_NE(refused.errors.find(refusal.said), std::string::npos) << refused.errors;
+    EXPECT_EQ(shell("echo ran", refusal.mended).output, "ran\n");
+  }
+}
+
+TEST(EmulateCommand, RefusesAnEnvironmentThatMakesNoMachine) {
+  const ProgramResult refused = shell("echo ran", {}, {"CUVMM_EMULATOR=colour=blue"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(refused.output, "");
+  EXPECT_NE(refused.errors.find("cuvmm emulate: emulated driver: there is no setting 'colour' (from CUVMM_EMULATOR"),
+            std::string::npos)
+      << refused.errors;
+}
+
+TEST(EmulateCommand, NeedsACommand) {
+  for (const Words& words :
+       {Words{"emulate"}, Words{"emulate", "--"}, Words{"emulate", "--strict", "--"}, Words{"emulate", "--", ""}}) {
+    const ProgramResult result = run_program(words);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_NE(result.errors.find("cuvmm emulate [OPTIONS] -- CMD ARG..."), std::string::npos) << result.errors;
+  }
+  EXPECT_EQ(run_program({"emulate", "true"}).status, 2);
+  EXPECT_EQ(run_program({"emulate", "--", "true"}).status, 0);
+}
+
+TEST(EmulateCommand, SaysWhyACommandDoesNotRun) {
+  const ProgramResult absent = run_program({"emulate", "--", "/no/such/program"});
+  EXPECT_EQ(absent.status, 127);
+  EXPECT_EQ(absent.errors, "cuvmm emulate: '/no/such/program' cannot be run: No such file or directory.\n");
+  const ProgramResult folder = run_program({"emulate", "--", "/"});
+  EXPECT_EQ(folder.status, 126);
+  EXPECT_EQ(folder.errors, "cuvmm emulate: '/' cannot be run: Permission denied.\n");
+}
+
+// The command finds the library from where it lies itself.
+TEST(EmulateCommand, SaysThatItsLibraryIsNotThere) {
+  const TemporaryDirectory directory;
+  const std::string copy = directory.path("cuvmm");
+  std::filesystem::copy_file(CUVMM_PROGRAM, copy);
+  const ProgramResult result = run_program({"emulate", "--", copy, "emulate", "--", "echo", "ran"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.output, "");
+  EXPECT_NE(result.errors.find("libcuda.so.1' is not there or cannot be read"), std::string::npos) << result.errors;
+}
+
+}  // namespace
+}  // namespace cuvmm::tests
