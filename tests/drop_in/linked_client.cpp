@@ -228,6 +228,7 @@ int newer_forms() {
 int many_threads() {
   std::array<int, 12> failures{};
   std::vector<std::thread> threads;
+  threads.reserve(failures.size());
   for (std::size_t number = 0; number < failures.size(); ++number)
     threads.emplace_back([&failures, number] {
       failures[number] = cuInit(0) == CUDA_SUCCESS ? live(static_cast<unsigned char>(number)) : 1;
@@ -271,6 +272,7 @@ int forked() {
 // However far other threads have come with making the driver, a child gets on.
 int forked_meanwhile() {
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int number = 0; number < 4; ++number)
     threads.emplace_back([] {
       int count = 0;

@@ -53,6 +53,7 @@ int closed_and_opened_again() {
 int opened_by_many_threads() {
   std::array<int, 8> failures{};
   std::vector<std::thread> threads;
+  threads.reserve(failures.size());
   for (int& failure : failures)
     threads.emplace_back([&failure] {
       for (int time = 0; time < 20; ++time) {
