@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program.hpp"
@@ -112,6 +113,28 @@ TEST(EmulateCommand, SaysWhyACommandDoesNotRun) {
   const ProgramResult folder = run_program({"emulate", "--", "/"});
   EXPECT_EQ(folder.status, 126);
   EXPECT_EQ(folder.errors, "cuvmm emulate: '/' cannot be run: Permission denied.\n");
+}
+
+// A parent that ignores the end of its children hands that on.
+TEST(EmulateCommand, PassesTheExitStatusOnWhereChildrenAreIgnored) {
+  const ProgramResult result = run_program(
+      {"emulate", "--", "env", "--ignore-signal=CHLD", CUVMM_PROGRAM, "emulate", "--", "sh", "-c", "exit 7"});
+  EXPECT_EQ(result.status, 7) << result.errors;
+}
+
+TEST(EmulateCommand, RefusesAFolderThatCannotBeNamed) {
+  for (const auto& [name, status] : {std::pair{"one:two", 2}, std::pair{"one$two", 2}, std::pair{"one two", 0}}) {
+    const TemporaryDirectory directory;
+    const std::filesystem::path root = directory.path(name);
+    const std::filesystem::path library = (root / "bin" / CUVMM_DROP_IN_FROM_PROGRAM).lexically_normal();
+    std::filesystem::create_directories(root / "bin");
+    std::filesystem::create_directories(library);
+    std::filesystem::copy_file(CUVMM_PROGRAM, root / "bin/cuvmm");
+    std::filesystem::copy_file(CUVMM_DROP_IN, library / "libcuda.so.1");
+    const ProgramResult result = run_program({"emulate", "--", root / "bin/cuvmm", "emulate", "--", "true"});
+    EXPECT_EQ(result.status, status) << result.errors;
+    EXPECT_EQ(result.errors.find("cannot be named in LD_LIBRARY_PATH") == std::string::npos, status == 0);
+  }
 }
 
 // The command finds the library from where it lies itself.
