@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
-#include <system_error>
 
 #include "emulator/api/fork_count.hpp"
 #include "emulator/configuration.hpp"
@@ -27,12 +26,10 @@ constinit std::mutex making;
 constinit std::atomic<const Kept*> initialised{nullptr};
 constinit std::atomic<const Kept*> not_initialised{nullptr};
 
-// A fork while another thread makes a driver must not leave the child a lock that nobody opens.
-void make_forks_safe() {
-  static const int registered =
-      ::pthread_atfork([] { making.lock(); }, [] { making.unlock(); }, [] { making.unlock(); });
-  if (registered != 0) throw std::system_error(registered, std::generic_category(), "pthread_atfork");
-}
+// A fork while another thread makes a driver must not leave the child a lock that nobody opens. This is arranged while
+// the library is loaded: done later, it would itself be something that a fork may come between.
+[[maybe_unused]] const int forks_wait =
+    ::pthread_atfork([] { making.lock(); }, [] { making.unlock(); }, [] { making.unlock(); });
 
 const Kept* made(const Configuration& configuration) {
   auto kept = std::make_unique<Kept>(Kept{make_emulated_driver(configuration), api::fork_count()});
@@ -50,7 +47,6 @@ Configuration configuration_so_far() {
 }
 
 abi::CUresult initialise_once() {
-  make_forks_safe();
   const std::lock_guard lock(making);
   if (const Kept* const kept = initialised.load(std::memory_order_acquire); kept != nullptr)
     return kept->made_at_fork_count == api::fork_count() ? abi::CUDA_SUCCESS : abi::CUDA_ERROR_NOT_INITIALIZED;
@@ -65,7 +61,6 @@ abi::CUresult initialise_once() {
 driver::Interface& process_driver() {
   if (const Kept* const kept = initialised.load(std::memory_order_acquire); kept != nullptr) return *kept->driver;
   if (const Kept* const kept = not_initialised.load(std::memory_order_acquire); kept != nullptr) return *kept->driver;
-  make_forks_safe();
   const std::lock_guard lock(making);
   const Kept* kept = not_initialised.load(std::memory_order_acquire);
   if (kept == nullptr) {

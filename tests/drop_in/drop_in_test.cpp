@@ -34,7 +34,7 @@ TEST_P(LinkedClient, Runs) {
 
 INSTANTIATE_TEST_SUITE_P(OnTheDropIn, LinkedClient,
                          ::testing::Values("life_cycle", "before_initialisation", "per_thread_stream_forms",
-                                           "many_threads", "forked", "forked_meanwhile", "late_calls", "exceptions"),
+                                           "many_threads", "forked", "late_calls", "exceptions"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 class LoadingClient : public ::testing::TestWithParam<const char*> {};
@@ -84,6 +84,16 @@ TEST(DropIn, TakesItsSettingsWhenItIsInitialised) {
   const ProgramResult result = emulate({CUVMM_LINKED_CLIENT, "environment"});
   EXPECT_EQ(result.status, 0) << result.errors;
   EXPECT_EQ(lines_with(result.errors, "devices is 'none' (from CUVMM_EMULATOR)"), 1U) << result.errors;
+}
+
+TEST(DropIn, CanBeForkedWhileItIsInitialised) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("settings.json");
+  std::string pairs = "\"0-1\"";
+  for (int number = 0; number < 50000; ++number) pairs += ", \"0-1\"";
+  std::ofstream(file) << "{\"no-peer\": [" << pairs << "]}";
+  const ProgramResult result = emulate({CUVMM_LINKED_CLIENT, "forked_meanwhile"}, {"CUVMM_EMULATOR_CONFIG=" + file});
+  EXPECT_EQ(result.status, 0) << result.errors;
 }
 
 // The same program, unmodified, that tours real GPUs.

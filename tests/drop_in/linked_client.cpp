@@ -243,7 +243,7 @@ template <class Work>
 int in_child(Work work) {
   const pid_t child = ::fork();
   if (child == 0) {
-    ::alarm(300);
+    ::alarm(60);
     ::_exit(work());
   }
   int status = 0;
@@ -269,7 +269,8 @@ int forked() {
   return live(5);
 }
 
-// However far other threads have come with making the driver, a child gets on.
+// However far other threads have come with making the driver, a child gets on. Making it takes long here: the settings
+// are many.
 int forked_meanwhile() {
   std::vector<std::thread> threads;
   threads.reserve(4);
