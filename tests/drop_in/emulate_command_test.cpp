@@ -32,8 +32,9 @@ TEST(EmulateCommand, PassesOnWhichSignalEndedTheProgram) {
 
 TEST(EmulateCommand, SendsSignalsOnToTheProgram) {
   for (const std::string signal : {"TERM", "INT", "HUP", "USR1"}) {
-    const ProgramResult result =
-        shell("trap 'exit 9' " + signal + "; kill -" + signal + " $PPID; while :; do sleep 0.05; done");
+    std::string line = "trap 'exit 9' SIGNAL; kill -SIGNAL $PPID; while :; do sleep 0.05; done";
+    for (std::size_t at = 0; (at = line.find("SIGNAL")) != std::string::npos;) line.replace(at, 6, signal);
+    const ProgramResult result = shell(line);
     EXPECT_EQ(result.status, 9) << signal << result.errors;
   }
 }
