@@ -13,6 +13,7 @@ namespace cuvmm {
 namespace {
 
 constexpr std::size_t default_host_capacity = std::size_t{64} << 30;
+constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365 * 100);  // fits into nanoseconds
 
 // What is wrong with the options by themselves.
 std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& options) {
@@ -21,6 +22,9 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
     return invalid_use("MappedRange::create", std::move(arguments), std::move(rule), std::move(way_out));
   };
   const bool on_device = memory.location.kind == LocationKind::device;
+  if (memory.location.id < 0 || (on_device && memory.location.id > 0 && memory.location.id >= driver.device_count()))
+    return refuse(fmt::format("memory.location = {}", to_string(memory.location)), "There is no such place",
+                  "Name one that there is: Driver::devices() lists devices");
   if (options.source && options.source->driver() != driver)
     return refuse("source", "Range and source must belong to the same driver", "Make both with one Driver");
   if (options.retire_queue && options.retire_queue->driver() != driver)
@@ -69,6 +73,7 @@ Result<MappedRangeOptions> completed(const Driver& driver, MappedRangeOptions op
   if (auto clash = clash_in(driver, options)) return std::move(*clash);
   if (options.grants.empty()) options.grants = {{options.memory.location, AccessRights::read_write}};
   std::erase_if(options.grants, [](const AccessGrant& each) { return each.rights == AccessRights::none; });
+  options.device_wait = std::min(options.device_wait, longest_wait);
   if (!options.source) options.source = PhysicalSource::create(driver);
   if (options.retire_queue) options.source->drain_under_pressure(options.retire_queue);
   return options;
@@ -147,7 +152,12 @@ MappedRange MappedRange::create(const Driver& driver, const MappedRangeOptions& 
 
 MappedRange::MappedRange(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 MappedRange::MappedRange(MappedRange&&) noexcept = default;
-MappedRange& MappedRange::operator=(MappedRange&&) noexcept = default;
+MappedRange& MappedRange::operator=(MappedRange&& other) noexcept {
+  if (this == &other) return *this;
+  if (impl_) impl_->end();  // while observers can still ask the range that ends
+  impl_ = std::move(other.impl_);
+  return *this;
+}
 MappedRange::~MappedRange() = default;
 
 Result<std::size_t> MappedRange::try_append(std::size_t bytes) {

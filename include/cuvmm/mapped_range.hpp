@@ -139,11 +139,11 @@ class MappedRange {
   // are still to be unmapped by the retire queue, up to device_wait, and before a lack of memory is reported, as the
   // source's options say.
 
-  // Makes the content `bytes` longer and returns the offset at which the new part begins: the size() before. It first
-  // uses what the last chunk has left, then creates chunks as the policy says, or just as large as needed where there
-  // is no memory for more. After memory of another location it is as append(bytes, properties().location). Throws
-  // OutOfDeviceMemory or OutOfHostMemory, OutOfAddressSpace where the addresses behind the range are taken,
-  // NotSupported, and others as the driver fails.
+  // Makes the content `bytes` longer and returns the offset at which the new part begins: the size() before, or behind
+  // the last chunk where a hole lies between. It first uses what the last chunk has left, then creates chunks as the
+  // policy says, or just as large as needed where there is no memory for more. After memory of another location it is
+  // as append(bytes, properties().location). Throws OutOfDeviceMemory or OutOfHostMemory, OutOfAddressSpace where the
+  // addresses behind the range are taken, NotSupported, and others as the driver fails.
   std::size_t append(std::size_t bytes);
   Result<std::size_t> try_append(std::size_t bytes);
 

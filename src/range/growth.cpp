@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "backoff.hpp"
 #include "driver/call.hpp"
 #include "driver/convert.hpp"
 #include "range/mapped_range_impl.hpp"
@@ -32,7 +33,7 @@ Result<void> MappedRange::Impl::make_room(std::string_view call, const Extent& e
     }
   }
   if (addresses_->is_retiring(extent)) {
-    const auto deadline = std::chrono::steady_clock::now() + options_.device_wait;
+    const auto deadline = deadline_after(options_.device_wait);
     while (addresses_->is_retiring(extent)) {
       options_.retire_queue->poll();
       if (!addresses_->is_retiring(extent)) break;
@@ -129,6 +130,7 @@ Failure feature_missing(const char* feature, std::string reason) {
   Failure failure;
   failure.kind = ErrorKind::not_supported;
   failure.call = "MappedRange::append";
+  failure.arguments = "require_features = true";
   failure.rule = fmt::format("The range was to have {}", feature);
   failure.way_out = "Ask for it without require_features, and the range does without where it must";
   failure.feature = feature;
@@ -150,9 +152,19 @@ bool MappedRange::Impl::do_without_feature(const Failure& failure) {
   return true;
 }
 
+// Features of device memory are not asked of the host's, nor handles of memory of the host at large.
+MemoryProperties MappedRange::Impl::properties_at(const Location& location) const {
+  MemoryProperties wanted = properties_;
+  wanted.location = location;
+  if (location.kind != LocationKind::device) wanted.compression = wanted.gpu_direct_rdma = false;
+  if (location.kind == LocationKind::host) wanted.handle_types = {};
+  return wanted;
+}
+
 // Once for a range that asks for features: the driver may have granted less without a word.
-Result<void> MappedRange::Impl::learn_what_was_got(const SharedPhysicalMemory& memory) {
-  if (features_known_ || !(properties_.gpu_direct_rdma || properties_.compression)) return {};
+Result<void> MappedRange::Impl::learn_what_was_got(const MemoryProperties& asked_for,
+                                                   const SharedPhysicalMemory& memory) {
+  if (features_known_ || !(asked_for.gpu_direct_rdma || asked_for.compression)) return {};
   abi::CUmemAllocationProp got{};
   if (auto asked = try_call<EntryPoint::cuMemGetAllocationPropertiesFromHandle>(driver().interface(), &got,
                                                                                 memory.memory().handle());
@@ -168,6 +180,7 @@ Result<void> MappedRange::Impl::learn_what_was_got(const SharedPhysicalMemory& m
   }
   properties_.compression = properties_.compression && compression;
   properties_.gpu_direct_rdma = properties_.gpu_direct_rdma && rdma;
+  features_known_ = true;
   return {};
 }
 
@@ -177,17 +190,15 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::grow(std::string_view call,
   if (auto room = make_room(call, extent); !room) return room.failure();
   const MemoryProperties before = properties_;
   for (;;) {
-    MemoryProperties wanted = properties_;
-    wanted.location = location;
+    const MemoryProperties wanted = properties_at(location);
     Failure failure;
     if (auto memories = options_.source->try_acquire_all(wanted, sizes); !memories) {
       failure = memories.failure();
     } else if (auto placed = place(extent, *memories, new_size); !placed) {
       failure = placed.failure();
-    } else if (auto got = learn_what_was_got(memories->front()); !got) {
+    } else if (auto got = learn_what_was_got(wanted, memories->front()); !got) {
       failure = got.failure();
     } else {
-      features_known_ = true;
       return placed;
     }
     if (!do_without_feature(failure)) {
@@ -230,13 +241,24 @@ std::size_t total_of(std::span<const std::size_t> sizes) {
 
 }  // namespace
 
+// Where the chunks end that lie there without a gap; the offset itself if none does.
+std::size_t MappedRange::Impl::mapped_from(std::size_t offset) const {
+  auto chunk = range::chunk_at_or_after(chunks_, offset);
+  if (chunk == chunks_.end() || chunk->first > offset) return offset;
+  std::size_t end = range::extent_of(*chunk).end();
+  while (++chunk != chunks_.end() && chunk->first == end) end += chunk->second.size();
+  return end;
+}
+
 Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t bytes, const Location* location,
                                                                     std::size_t* begin) {
   constexpr std::string_view call = "MappedRange::append";
   const Location where = location != nullptr ? *location : properties_.location;
   const std::size_t mapped_end = range::end_of(chunks_);
   const bool elsewhere = !chunks_.empty() && std::prev(chunks_.end())->second.properties().location != where;
-  *begin = elsewhere ? std::max(size_, mapped_end) : size_;
+  // What is left behind the content serves it if it begins just there; where a hole lies between, it does not.
+  const bool split = size_ < mapped_end && mapped_from(size_) != mapped_end;
+  *begin = bytes != 0 && (elsewhere || split) ? std::max(size_, mapped_end) : size_;
   if (bytes > SIZE_MAX / 2 - *begin)
     return refusal("MappedRange::append", fmt::format("bytes = {}", bytes), "No range has that many addresses",
                    "Append less");
@@ -307,7 +329,10 @@ Result<void> MappedRange::Impl::map(std::size_t offset, std::size_t bytes) {
   constexpr std::string_view call = "MappedRange::map";
   const Extent extent{offset, bytes};
   if (auto allowed = check_place(call, extent, properties_.location); !allowed) return allowed;
-  if (bytes > SIZE_MAX / 2 || offset > SIZE_MAX / 2 - bytes || range::meets(chunks_, extent))
+  if (bytes > SIZE_MAX / 2 || offset > SIZE_MAX / 2 - bytes)
+    return refusal(call, fmt::format("offset = {}, bytes = {}", offset, bytes), "No range has that many addresses",
+                   "Map at a smaller offset");
+  if (range::meets(chunks_, extent))
     return refusal(call, fmt::format("offset = {}, bytes = {}", offset, bytes), "Something is mapped there",
                    "Unmap it first, or use replace()");
   if (extent.end() > addresses_->size())
@@ -333,8 +358,8 @@ Result<void> MappedRange::Impl::map(std::string_view call, std::size_t offset, c
     return refuse("Range and memory must come from the same driver", "Make both with one Driver");
   const Extent extent{offset, memory.size()};
   if (auto allowed = check_place(call, extent, memory.properties().location); !allowed) return allowed;
-  if (offset > SIZE_MAX / 2 || range::meets(chunks_, extent))
-    return refuse("Something is mapped there", "Unmap it first, or use replace()");
+  if (offset > SIZE_MAX / 2) return refuse("No range has that many addresses", "Map at a smaller offset");
+  if (range::meets(chunks_, extent)) return refuse("Something is mapped there", "Unmap it first, or use replace()");
   if (auto room = make_room(call, extent); !room) return room;
   if (extent.end() > addresses_->reservation_end(offset))
     return refuse(

@@ -25,7 +25,10 @@ class MappedRange::Impl {
   Impl& operator=(const Impl&) = delete;
   Impl(Impl&&) = delete;
   Impl& operator=(Impl&&) = delete;
-  ~Impl();
+  ~Impl() { end(); }
+
+  // Gives everything back as the destructor does; nothing may be asked of it afterwards but to be destroyed.
+  void end() noexcept;
 
   // New chunks of the range in [offset, end): undone by the destructor unless committed.
   class Growth {
@@ -130,7 +133,9 @@ class MappedRange::Impl {
   Result<void> map_and_grant(const Extent& extent);
   // Whether asking again without a feature is allowed and may help; takes the feature out of the properties.
   bool do_without_feature(const Failure& failure);
-  Result<void> learn_what_was_got(const SharedPhysicalMemory& memory);
+  Result<void> learn_what_was_got(const MemoryProperties& asked, const SharedPhysicalMemory& memory);
+  MemoryProperties properties_at(const Location& location) const;
+  std::size_t mapped_from(std::size_t offset) const;
   std::vector<std::size_t> chunk_sizes(const ChunkPolicy& policy, const Extent& extent, const Location& location) const;
   void undo(const Extent& extent) noexcept;
   void quarantine_what_stays(ChunkMap chunks) noexcept;
@@ -141,13 +146,15 @@ class MappedRange::Impl {
   Result<void> allow_unmap(std::string_view call, const Extent& extent) const;
   Result<void> wait_for_device(std::string_view call);
   [[gnu::cold]] Failure wait_failure(std::string_view call, Failure failure) const;
-  Result<void> release(std::string_view call, const Extent& extent);
+  Result<void> unmap_now(const Extent& extent);
+  Extent chunks_in(const Extent& extent) const;
   Result<void> retire(const Extent& extent);
   void take_out(ChunkMap& released, const Extent& extent);
   void put_back(ChunkMap&& chunks) noexcept;
   void abandon() noexcept;
   Result<void> remap(std::size_t offset, const SharedPhysicalMemory& memory);
 
+  std::vector<std::shared_ptr<const RangeObserver>> observers() const;
   void tell_before_unmap(const Extent& extent) const;
   void tell_after_map(const Extent& extent) const noexcept;
 

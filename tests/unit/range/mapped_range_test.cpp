@@ -687,6 +687,97 @@ TEST_F(MappedRangeTest, NamesDevicesThatAreNotThere) {
   EXPECT_NO_THROW(one.grant(device1));
 }
 
+TEST_F(MappedRangeTest, AppendsNeverBeginInAHole) {
+  auto one = range(small(4_MiB, ChunkPolicy::bounded(0.9)));
+  one.append(5_MiB);
+  one.truncate(0);
+  one.append(3_MiB);
+  const auto chunks = one.chunks();
+  ASSERT_GT(chunks.size(), 1u) << "slack lies behind the border of a reservation";
+  one.unmap(0, chunks[0].bytes);
+  const std::size_t at = one.append(1_MiB);
+  EXPECT_TRUE(one.memory_at(at)) << at;
+  EXPECT_TRUE(one.memory_at(at + 1_MiB - 1));
+  EXPECT_EQ(one.size(), at + 1_MiB);
+}
+
+TEST_F(MappedRangeTest, ObserversMayThrowAnythingAndRegisterOthers) {
+  {
+    RangeObservation observation;
+    auto one = range();
+    one.append(2_MiB);
+    std::vector<RangeObservation> more;
+    observation = one.observe({[](std::size_t, std::size_t) { throw 42; },
+                               [&](std::size_t, std::size_t) {
+                                 for (int i = 0; i < 10; ++i) more.push_back(one.observe({}));
+                                 throw 43;
+                               }});
+    one.append(2_MiB);
+    EXPECT_EQ(more.size(), 10u);
+    EXPECT_THROW(one.unmap(0, 2_MiB), int) << "an exception stops the change";
+    EXPECT_EQ(one.mapped_bytes(), 4_MiB);
+  }
+  EXPECT_EQ(clean_up_.failures.size(), 2u) << "after the map, and before the end";
+  EXPECT_EQ(machine_.alive(), Alive{});
+}
+
+TEST_F(MappedRangeTest, ObserversSeeTheRangeThatEnds) {
+  RangeObservation observation;
+  auto one = range();
+  one.append(2_MiB);
+  const DeviceAddress address = one.address();
+  DeviceAddress seen;
+  observation = one.observe({[&](std::size_t, std::size_t) { seen = one.address(); }, {}});
+  one = range();
+  EXPECT_EQ(seen, address) << "not the one that takes its place";
+}
+
+TEST_F(MappedRangeTest, ObserversAreToldOfChunksAndOfWhatDidNotHappen) {
+  auto one = range(small(64_MiB));
+  one.map(4_MiB, 2_MiB);
+  std::vector<std::string> heard;
+  const auto note = [&](const char* what) {
+    return [&heard, what](std::size_t offset, std::size_t bytes) {
+      heard.push_back(std::string(what) + " " + std::to_string(offset >> 20) + "+" + std::to_string(bytes >> 20));
+    };
+  };
+  const auto observation = one.observe({note("before"), note("after")});
+  machine_.fail(EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN);
+  EXPECT_FALSE(one.try_unmap(0, 64_MiB));
+  EXPECT_EQ(heard, (std::vector<std::string>{"before 4+2", "after 4+2"})) << "it is still there";
+  heard.clear();
+  one.unmap(0, 64_MiB);
+  EXPECT_EQ(heard, (std::vector<std::string>{"before 4+2"}));
+}
+
+TEST_F(MappedRangeTest, FeaturesOfDeviceMemoryAreNotAskedOfTheHost) {
+  MappedRangeOptions options = small();
+  options.memory.compression = true;
+  auto one = range(options);
+  one.append(1, Location::host_numa(0));
+  EXPECT_TRUE(one.properties().compression) << "nothing is known of device memory yet";
+  one.append(2_MiB);
+  EXPECT_TRUE(one.properties().compression);
+  EXPECT_NO_THROW(one.append(2_MiB, Location::host_numa(0)));
+}
+
+TEST_F(MappedRangeTest, APolicyOfHugeChunksIsCutToWhatThereIs) {
+  auto one = range(small(8_MiB, ChunkPolicy::fixed(SIZE_MAX)));
+  EXPECT_EQ(one.append(1), 0u);
+  EXPECT_EQ(one.mapped_bytes(), 8_MiB);
+}
+
+TEST_F(MappedRangeTest, RefusesPlacesThatAreNotThere) {
+  MappedRangeOptions options = small();
+  for (const Location& place :
+       {Location::device(DeviceOrdinal(99)), Location::device(DeviceOrdinal(-1)), Location::host_numa(-1)}) {
+    options.memory.location = place;
+    EXPECT_THROW(static_cast<void>(MappedRange::create(machine_.driver(), options)), InvalidUse) << place.id;
+  }
+  options.memory.location = device1;
+  EXPECT_NO_THROW(static_cast<void>(MappedRange::create(machine_.driver(), options)));
+}
+
 TEST_F(MappedRangeTest, MovesAsAValue) {
   auto one = range();
   one.append(2_MiB);
