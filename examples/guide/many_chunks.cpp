@@ -33,5 +33,6 @@ int main() try {
             << to_string(old.properties().location) << ", generation " << range.generation() << '\n';
   // guide: end
 } catch (const cuvmm::Error& error) {
-  return std::cerr << error.what() << '\n', 1;
+  std::cerr << error.what() << '\n';
+  return 1;
 }
