@@ -14,6 +14,11 @@
 
 namespace cuvmm {
 
+void SharedPhysicalMemory::raise_empty() {
+  raise(invalid_use("SharedPhysicalMemory::memory", {}, "It is empty: no memory is shared",
+                    "Ask whether there is some first; MappedRange::memory_at() answers an empty one for a hole"));
+}
+
 namespace {
 
 // One allocation in a list of its own, so that giving it back moves a node and cannot fail.

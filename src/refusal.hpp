@@ -19,4 +19,10 @@ namespace cuvmm {
   return failure;
 }
 
+// For an owner that owns nothing any more.
+[[gnu::cold]] inline Failure owns_nothing(std::string_view call, std::string_view what) {
+  return invalid_use(call, std::string(what), "It owns nothing: it was moved from, released or given out",
+                     "Use an owner until then only, or assign another to it");
+}
+
 }  // namespace cuvmm

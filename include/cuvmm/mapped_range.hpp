@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -118,7 +119,8 @@ class RangeObservation {
 // throw as well.
 //
 // Thread-safety: uses() and what it offers may be called by any thread at any time; all else by one thread at a time.
-// No lock is held while the driver, an observer or a hook is called. A moved-from range may only be assigned to or
+// No lock is held while the driver, an observer or a hook is called; those may ask the range that calls them, and
+// change others, but changing that range itself is refused. A moved-from range may only be assigned to or
 // destroyed.
 class MappedRange {
  public:
@@ -263,5 +265,11 @@ struct RangeAppend {
 // arguments which append it was. Throws InvalidUse for a range that is named twice.
 void append_all(std::span<const RangeAppend> appends);
 [[nodiscard]] Result<void> try_append_all(std::span<const RangeAppend> appends);
+inline void append_all(std::initializer_list<RangeAppend> appends) {  // append_all({{&keys, bytes}, {&values, bytes}})
+  append_all(std::span(appends.begin(), appends.size()));
+}
+[[nodiscard]] inline Result<void> try_append_all(std::initializer_list<RangeAppend> appends) {
+  return try_append_all(std::span(appends.begin(), appends.size()));
+}
 
 }  // namespace cuvmm

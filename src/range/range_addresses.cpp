@@ -18,8 +18,11 @@ Result<std::shared_ptr<RangeAddresses>> RangeAddresses::reserve(const Driver& dr
   for (std::size_t bytes = wanted;;) {
     auto reservation = AddressReservation::try_create(driver, bytes, alignment);
     if (reservation) return std::make_shared<RangeAddresses>(std::move(reservation).value());
-    if (reservation.failure().kind != ErrorKind::out_of_address_space || bytes <= least) return reservation.failure();
-    bytes = std::max(least, bytes / 2 / granularity * granularity);
+    const Failure& failure = reservation.failure();
+    if (failure.kind != ErrorKind::out_of_address_space || bytes <= least) return failure;
+    do bytes /= 2;
+    while (bytes > failure.largest_hole_bytes.value_or(bytes));
+    bytes = std::max(least, bytes / granularity * granularity);
   }
 }
 
@@ -45,11 +48,9 @@ Result<void> RangeAddresses::extend(std::size_t wanted, std::size_t least) {
   if (!failure) {
     failure.emplace();
     failure->kind = ErrorKind::out_of_address_space;
-    failure->call = "MappedRange::append";
     failure->rule = "The addresses behind the range are taken, and a range is contiguous";
-    failure->asked_bytes = least;
   }
-  failure->arguments = fmt::format("capacity = {}, {} more needed", format_bytes(size_), format_bytes(least));
+  failure->asked_bytes = least;
   failure->way_out = "Make the range with a larger capacity: addresses without memory cost nothing";
   return std::move(*failure);
 }

@@ -23,12 +23,15 @@ Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent&
   if (!reasons.empty())
     return refuse(fmt::format("The range is pinned: {}", fmt::join(reasons, "; ")),
                   "Destroy the pins first: whoever holds one relies on the pages staying where they are");
-  if (extent.bytes > SIZE_MAX - extent.offset) return refuse("The bytes end behind all addresses", "Give fewer");
+  if (extent.offset > addresses_->size() || extent.bytes > addresses_->size() - extent.offset)
+    return refuse(
+        fmt::format("The range has {} of addresses, and the bytes end behind them", format_bytes(addresses_->size())),
+        "Give fewer bytes: those of chunks(), or up to size()");
   for (const std::size_t border : {extent.offset, extent.end()}) {
     const auto found = range::chunk_at_or_after(chunks_, border);
     if (found == chunks_.end() || found->first >= border) continue;
-    return refuse(fmt::format("Chunks are unmapped whole, and one lies from {} to {}", found->first,
-                              range::extent_of(*found).end()),
+    return refuse(fmt::format("Chunks are unmapped whole, and one of {} begins at {}",
+                              format_bytes(found->second.size()), format_bytes(found->first)),
                   "Give borders of chunks (chunks() lists them), or choose smaller ones with a ChunkPolicy");
   }
   return {};
@@ -228,6 +231,7 @@ void MappedRange::Impl::close() {
 // What the range still has when it goes: retired behind the device's work, or unmapped after it. Where neither can be
 // done it stays mapped for ever: better lost than taken from under running work.
 MappedRange::Impl::~Impl() {
+  changing_ = true;  // for good: observers cannot change what ends
   if (chunks_.empty()) return;
   constexpr std::string_view call = "MappedRange::~MappedRange";
   Failure failure;

@@ -116,7 +116,8 @@ TEST_F(MappedRangeFaults, C35_KeysAndValuesGrowTogetherOrNotAtAll) {
       machine_.fail(entry, call);
       const auto grown = try_append_all(both);
       ASSERT_FALSE(grown) << driver::name(entry) << " " << call;
-      EXPECT_NE(grown.failure().arguments.find(call > calls / 2 ? "append 1 of 2" : "append 0 of 2"), std::string::npos)
+      EXPECT_NE(grown.failure().arguments.find(call > calls / 2 ? "appends[1] of 2" : "appends[0] of 2"),
+                std::string::npos)
           << grown.failure().arguments;
       EXPECT_EQ(state(keys) + state(values), before) << driver::name(entry) << " " << call;
       EXPECT_EQ(machine_.alive(), alive) << driver::name(entry) << " " << call;
