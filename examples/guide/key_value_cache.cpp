@@ -16,8 +16,7 @@ int main() try {
   auto keys = cuvmm::MappedRange::create(driver, options);
   auto values = cuvmm::MappedRange::create(driver, options);
   for (const std::size_t tokens : {1000, 2000, 200}) {
-    const cuvmm::RangeAppend both[] = {{&keys, tokens * token}, {&values, tokens * token}};
-    const auto grown = cuvmm::try_append_all(both);
+    const auto grown = cuvmm::try_append_all({{&keys, tokens * token}, {&values, tokens * token}});
     std::cout << (grown ? "grown to " : "no room for more: ") << keys.size() / token << " and " << values.size() / token
               << " tokens in " << cuvmm::format_bytes(keys.mapped_bytes() + values.mapped_bytes()) << '\n';
   }
