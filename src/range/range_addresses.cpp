@@ -6,6 +6,7 @@
 
 #include "driver/call.hpp"
 #include "owner_states.hpp"
+#include "refusal.hpp"
 
 namespace cuvmm::range {
 
@@ -67,8 +68,11 @@ std::size_t RangeAddresses::reservation_end(std::size_t offset) const noexcept {
 }
 
 Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory& memory) const {
-  return try_call<EntryPoint::cuMemMap>(driver().interface(), (address() + offset).value, memory.size(), std::size_t{0},
-                                        memory.memory().handle(), 0ULL);
+  Result<void> mapped = try_call<EntryPoint::cuMemMap>(driver().interface(), (address() + offset).value, memory.size(),
+                                                       std::size_t{0}, memory.memory().handle(), 0ULL);
+  if (!mapped && may_have_been_done(mapped.failure()))  // then it must not stay; where it was not done, this is no harm
+    static_cast<void>(driver().interface().cuMemUnmap((address() + offset).value, memory.size()));
+  return mapped;
 }
 
 Result<void> RangeAddresses::set_access(const Extent& run, std::span<const abi::CUmemAccessDesc> grants) const {

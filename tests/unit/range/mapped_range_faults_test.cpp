@@ -102,6 +102,20 @@ TEST_F(MappedRangeFaults, C34_DestructorsNeverThrow) {
   }
 }
 
+TEST_F(MappedRangeFaults, AMapThatIsReportedAsFailedDoesNotStay) {
+  auto range = MappedRange::create(machine_.driver(), pages());
+  const Alive alive = machine_.alive();
+  machine_.faults().inject({EntryPoint::cuMemMap, 2, abi::CUDA_ERROR_UNKNOWN, driver::FaultTiming::after, false});
+  EXPECT_FALSE(range.try_append(6_MiB));
+  EXPECT_EQ(machine_.alive(), alive);
+  const auto memory = PhysicalMemory::create(machine_.driver(), {}, 2_MiB);
+  const auto reservation = AddressReservation::create(machine_.driver(), 2_MiB);
+  machine_.faults().inject({EntryPoint::cuMemMap, 1, abi::CUDA_ERROR_UNKNOWN, driver::FaultTiming::after, false});
+  EXPECT_FALSE(Mapping::try_create(reservation, 0, memory));
+  EXPECT_TRUE(Mapping::try_create(reservation, 0, memory)) << "the addresses are free";
+  EXPECT_EQ(range.append(6_MiB), 0u);
+}
+
 TEST_F(MappedRangeFaults, C35_KeysAndValuesGrowTogetherOrNotAtAll) {
   auto keys = MappedRange::create(machine_.driver(), pages());
   auto values = MappedRange::create(machine_.driver(), pages());
