@@ -88,7 +88,12 @@ if(CUVMM_INSTALLED_TARGETS)
   # What a program needs to configure an emulated machine of its own, and to give it kernels.
   install(FILES "${PROJECT_SOURCE_DIR}/emulator/configuration.hpp" "${PROJECT_SOURCE_DIR}/emulator/host_kernel.hpp"
           DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/cuvmm/emulator")
-  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  # Messages and headers name pages as docs/NAME.md, and the pages link one another, README and the examples: the folders
+  # lie beside one another there as they do here.
+  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CONTRIBUTING.md"
+          DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" "${PROJECT_SOURCE_DIR}/examples"
+          DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
   configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/cuvmm-config.cmake.in"
                                 "${PROJECT_BINARY_DIR}/package/cuvmm-config.cmake"

@@ -1,5 +1,6 @@
 #include <cuvmm/cuvmm.hpp>
 #include <iostream>
+#include <string>
 
 int main() try {
   const auto driver = cuvmm::Driver::open();
@@ -12,5 +13,6 @@ int main() try {
   cuvmm::copy_from_device(received, range, offset);
   std::cout << received << '\n';
 } catch (const cuvmm::Error& error) {
-  return std::cerr << error.what() << '\n', 1;
+  std::cerr << error.what() << '\n';
+  return 1;
 }

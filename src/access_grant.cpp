@@ -4,6 +4,7 @@
 
 #include "driver/call.hpp"
 #include "driver/convert.hpp"
+#include "refusal.hpp"
 
 namespace cuvmm {
 
@@ -11,6 +12,7 @@ using driver::call;
 using driver::EntryPoint;
 
 Result<void> try_grant(const Mapping& mapping, std::span<const AccessGrant> grants) {
+  if (mapping.size() == 0) return owns_nothing("cuvmm::grant", "mapping");
   std::vector<abi::CUmemAccessDesc> descriptors;
   descriptors.reserve(grants.size());
   for (const AccessGrant& each : grants) descriptors.push_back(driver::to_abi(each));

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "owner_states.hpp"
 #include "refusal.hpp"
 
@@ -11,6 +13,25 @@ using driver::call;
 using driver::EntryPoint;
 using driver::try_call;
 
+namespace {
+
+// The largest size below `bytes` that can be reserved, found by trying.
+std::size_t largest_hole(const Driver& driver, std::size_t bytes) {
+  constexpr std::size_t unit = std::size_t{2} << 20;  // what drivers reserve in
+  std::size_t found = 0;
+  for (std::size_t step = std::bit_floor(bytes); step >= unit; step /= 2) {
+    unsigned long long address = 0;
+    if (found + step >= bytes ||
+        driver.interface().cuMemAddressReserve(&address, found + step, 0, 0, 0) != abi::CUDA_SUCCESS)
+      continue;
+    clean_up<EntryPoint::cuMemAddressFree>(driver.interface(), address, found + step);
+    found += step;
+  }
+  return found;
+}
+
+}  // namespace
+
 AddressReservation::AddressReservation(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
 
 Result<AddressReservation> AddressReservation::try_create(const Driver& driver, std::size_t bytes,
@@ -18,7 +39,11 @@ Result<AddressReservation> AddressReservation::try_create(const Driver& driver, 
   auto state = std::make_shared<State>(driver, bytes);  // before the call: nothing may fail after it
   const Result<void> reserved = try_call<EntryPoint::cuMemAddressReserve>(driver.interface(), &state->address.value,
                                                                           bytes, alignment, hint.value, 0ULL);
-  if (!reserved) return reserved.failure();
+  if (!reserved) {
+    Failure failure = reserved.failure();
+    if (failure.kind == ErrorKind::out_of_address_space) failure.largest_hole_bytes = largest_hole(driver, bytes);
+    return failure;
+  }
   state->owned = true;
   return AddressReservation(std::move(state));
 }
@@ -52,6 +77,7 @@ AddressReservation AddressReservation::adopt(const Driver& driver, DeviceAddress
 }
 
 void AddressReservation::require_no_mapping(std::string_view function) const {
+  if (!state_) raise(owns_nothing(function, "reservation"));
   const long mappings = state_.use_count() - 1;
   if (mappings > 0)
     raise(invalid_use(function, fmt::format("address = {:#x}, size = {}", state_->address.value, state_->size),

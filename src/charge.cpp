@@ -14,12 +14,18 @@ bool Ledger::charge(const Location& location, std::size_t bytes) {
   if (account.budget && (bytes > *account.budget || account.existing > *account.budget - bytes)) return false;
   account.existing += bytes;
   total_ += bytes;
-  peak_ = std::max(peak_, total_);
   return true;
 }
 
-void Ledger::discharge(const Location& location, std::size_t bytes) noexcept {
+void Ledger::confirm(std::size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
+  created_ += bytes;
+  peak_ = std::max(peak_, created_);
+}
+
+void Ledger::discharge(const Location& location, std::size_t bytes, bool created) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (created) created_ -= bytes;
   if (const auto found = accounts_.find(key(location)); found != accounts_.end()) found->second.existing -= bytes;
   total_ -= bytes;
 }
@@ -46,8 +52,8 @@ std::optional<std::size_t> Ledger::budget(const Location& location) const {
   return found == accounts_.end() ? std::nullopt : found->second.budget;
 }
 
-std::shared_ptr<const Charge> Charge::make(const std::shared_ptr<Ledger>& ledger, const Location& location,
-                                           std::size_t bytes) {
+std::shared_ptr<Charge> Charge::make(const std::shared_ptr<Ledger>& ledger, const Location& location,
+                                     std::size_t bytes) {
   auto charge = std::make_shared<Charge>(ledger, location);  // first: nothing may fail once the bytes are counted
   if (!ledger->charge(location, bytes)) return nullptr;
   charge->bytes_ = bytes;

@@ -40,7 +40,7 @@ std::vector<std::size_t> ChunkPolicy::plan(const ChunkRequest& request) const {
     case Kind::exact:
       break;
     case Kind::fixed: {
-      const std::size_t chunk = align_up(bytes_, unit);
+      const std::size_t chunk = bytes_ >= most ? most : align_up(bytes_, unit);
       std::vector<std::size_t> sizes(needed / chunk, chunk);
       if (const std::size_t rest = needed % chunk; rest != 0)
         sizes.push_back(std::min(chunk, most - sizes.size() * chunk));

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <list>
+#include <mutex>
 
 #include "cuvmm/device.hpp"
 #include "range/mapped_range_impl.hpp"
@@ -13,6 +15,7 @@ namespace cuvmm {
 namespace {
 
 constexpr std::size_t default_host_capacity = std::size_t{64} << 30;
+constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365 * 100);  // fits into nanoseconds
 
 // What is wrong with the options by themselves.
 std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& options) {
@@ -21,10 +24,19 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
     return invalid_use("MappedRange::create", std::move(arguments), std::move(rule), std::move(way_out));
   };
   const bool on_device = memory.location.kind == LocationKind::device;
+  if (memory.location.id < 0 || (on_device && memory.location.id > 0 && memory.location.id >= driver.device_count()))
+    return refuse(fmt::format("memory.location = {}", to_string(memory.location)), "There is no such place",
+                  "Name one that there is: Driver::devices() lists devices");
   if (options.source && options.source->driver() != driver)
     return refuse("source", "Range and source must belong to the same driver", "Make both with one Driver");
   if (options.retire_queue && options.retire_queue->driver() != driver)
     return refuse("retire_queue", "Range and queue must belong to the same driver", "Make both with one Driver");
+  if (options.capacity > SIZE_MAX / 2)
+    return refuse(fmt::format("capacity = {}", options.capacity), "No machine has that many addresses",
+                  "Leave it at 0 for as many as the device has memory");
+  if (options.alignment != 0 && !is_power_of_two(options.alignment))
+    return refuse(fmt::format("alignment = {}", options.alignment), "An alignment is a power of two",
+                  "Leave it at 0 for the driver's own");
   if (options.device_wait < std::chrono::milliseconds::zero())
     return refuse(fmt::format("device_wait = {} ms", options.device_wait.count()), "A wait is not negative",
                   "0 asks once and does not wait");
@@ -37,10 +49,14 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
   if (options.require_features && !memory.compression && !memory.gpu_direct_rdma)
     return refuse("require_features = true", "No feature is asked for that could be required",
                   "Set memory.compression or memory.gpu_direct_rdma, or leave require_features out");
+  const int devices = options.grants.empty() ? 0 : driver.device_count();
   for (auto each = options.grants.begin(); each != options.grants.end(); ++each) {
     if (on_device && each->location.kind != LocationKind::device)
       return refuse(fmt::format("grants: {}", to_string(each->location)), "Device memory cannot be granted to the host",
                     "Use memory of the host, or copy");
+    if (each->location.kind == LocationKind::device && (each->location.id < 0 || each->location.id >= devices))
+      return refuse(fmt::format("grants: {}", to_string(each->location)),
+                    fmt::format("There is no such device; the driver has {}", devices), "Name one that there is");
     if (std::any_of(options.grants.begin(), each, [&](const AccessGrant& g) { return g.location == each->location; }))
       return refuse(fmt::format("grants: {} is named twice", to_string(each->location)),
                     "A location has one right to the range", "Name each location once");
@@ -59,6 +75,7 @@ Result<MappedRangeOptions> completed(const Driver& driver, MappedRangeOptions op
   if (auto clash = clash_in(driver, options)) return std::move(*clash);
   if (options.grants.empty()) options.grants = {{options.memory.location, AccessRights::read_write}};
   std::erase_if(options.grants, [](const AccessGrant& each) { return each.rights == AccessRights::none; });
+  options.device_wait = std::min(options.device_wait, longest_wait);
   if (!options.source) options.source = PhysicalSource::create(driver);
   if (options.retire_queue) options.source->drain_under_pressure(options.retire_queue);
   return options;
@@ -87,7 +104,17 @@ Failure MappedRange::Impl::refusal(std::string_view call, std::string arguments,
                      std::move(way_out));
 }
 
+Failure MappedRange::Impl::nothing_left(std::string_view call) {
+  return owns_nothing(call, "range");
+}
+
+Failure MappedRange::Impl::already_changing(std::string_view call) const {
+  return refusal(call, {}, "The range is being changed, by a call that has not returned",
+                 "A reclaim hook or an observer may ask the range that calls it, and change others");
+}
+
 RangePin MappedRange::Impl::pin(std::string reason) {
+  if (reason.empty()) reason = "no reason was given";
   std::erase_if(pins_, [](const auto& each) { return each.expired(); });
   auto kept = std::make_shared<const std::string>(std::move(reason));
   pins_.push_back(kept);
@@ -101,11 +128,32 @@ RangeObservation MappedRange::Impl::observe(RangeObserver observer) {
   return RangeObservation(std::move(kept));
 }
 
-// Leaves everything as it is, for ever.
+namespace {
+
+// What could not be given back, for ever, where leak checkers see that it is on purpose.
+struct Abandoned {
+  std::mutex mutex;
+  std::list<std::pair<range::ChunkMap, std::shared_ptr<range::RangeAddresses>>> ranges;
+};
+
+Abandoned& abandoned() {
+  static Abandoned& all = *new Abandoned;
+  return all;
+}
+
+}  // namespace
+
+// Leaves everything as it is.
 void MappedRange::Impl::abandon() noexcept {
   for (const auto& chunk : chunks_) addresses_->never_recycle(chunk.second);
-  static_cast<void>(new (std::nothrow) ChunkMap(std::move(chunks_)));
-  static_cast<void>(new (std::nothrow) std::shared_ptr<range::RangeAddresses>(addresses_));
+  try {
+    Abandoned& all = abandoned();
+    const std::lock_guard lock(all.mutex);
+    all.ranges.emplace_back();
+    all.ranges.back() = {std::move(chunks_), addresses_};
+  } catch (const std::bad_alloc&) {
+    // The mappings are left all the same, and keep the memory; the addresses cannot be freed, which is reported.
+  }
 }
 
 Result<MappedRange> MappedRange::try_create(const Driver& driver, const MappedRangeOptions& options) try {
@@ -127,17 +175,22 @@ MappedRange MappedRange::create(const Driver& driver, const MappedRangeOptions& 
 
 MappedRange::MappedRange(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 MappedRange::MappedRange(MappedRange&&) noexcept = default;
-MappedRange& MappedRange::operator=(MappedRange&&) noexcept = default;
+MappedRange& MappedRange::operator=(MappedRange&& other) noexcept {
+  if (this == &other) return *this;
+  if (impl_) impl_->end();  // while observers can still ask the range that ends
+  impl_ = std::move(other.impl_);
+  return *this;
+}
 MappedRange::~MappedRange() = default;
 
 Result<std::size_t> MappedRange::try_append(std::size_t bytes) {
-  return impl_->append(bytes, nullptr);
+  return Impl::change(impl_, "MappedRange::append", [&](Impl& range) { return range.append(bytes, nullptr); });
 }
 Result<std::size_t> MappedRange::try_append(std::size_t bytes, const Location& location) {
-  return impl_->append(bytes, &location);
+  return Impl::change(impl_, "MappedRange::append", [&](Impl& range) { return range.append(bytes, &location); });
 }
 Result<std::size_t> MappedRange::try_append(const SharedPhysicalMemory& memory) {
-  return impl_->append(memory);
+  return Impl::change(impl_, "MappedRange::append", [&](Impl& range) { return range.append(memory); });
 }
 std::size_t MappedRange::append(std::size_t bytes) {
   return try_append(bytes).value();
@@ -149,10 +202,11 @@ std::size_t MappedRange::append(const SharedPhysicalMemory& memory) {
   return try_append(memory).value();
 }
 Result<void> MappedRange::try_map(std::size_t offset, std::size_t bytes) {
-  return impl_->map(offset, bytes);
+  return Impl::change(impl_, "MappedRange::map", [&](Impl& range) { return range.map(offset, bytes); });
 }
 Result<void> MappedRange::try_map(std::size_t offset, const SharedPhysicalMemory& memory) {
-  return impl_->map(offset, memory);
+  return Impl::change(impl_, "MappedRange::map",
+                      [&](Impl& range) { return range.map("MappedRange::map", offset, memory); });
 }
 void MappedRange::map(std::size_t offset, std::size_t bytes) {
   try_map(offset, bytes).value();
@@ -161,29 +215,33 @@ void MappedRange::map(std::size_t offset, const SharedPhysicalMemory& memory) {
   try_map(offset, memory).value();
 }
 Result<SharedPhysicalMemory> MappedRange::try_replace(std::size_t offset, const SharedPhysicalMemory& memory) {
-  return impl_->replace(offset, memory);
+  return Impl::change(impl_, "MappedRange::replace", [&](Impl& range) { return range.replace(offset, memory); });
 }
 SharedPhysicalMemory MappedRange::replace(std::size_t offset, const SharedPhysicalMemory& memory) {
   return try_replace(offset, memory).value();
 }
 Result<void> MappedRange::try_unmap(std::size_t offset, std::size_t bytes) {
-  return impl_->unmap("MappedRange::unmap", offset, bytes);
+  return Impl::change(impl_, "MappedRange::unmap",
+                      [&](Impl& range) { return range.unmap("MappedRange::unmap", offset, bytes); });
 }
 void MappedRange::unmap(std::size_t offset, std::size_t bytes) {
   try_unmap(offset, bytes).value();
 }
 Result<void> MappedRange::try_truncate(std::size_t bytes) {
-  return impl_->truncate(bytes);
+  return Impl::change(impl_, "MappedRange::truncate", [&](Impl& range) { return range.truncate(bytes); });
 }
 void MappedRange::truncate(std::size_t bytes) {
   try_truncate(bytes).value();
 }
 void MappedRange::close() {
-  impl_->close();
+  Impl::change(impl_, "MappedRange::close", [](Impl& range) -> Result<void> {
+    range.close();
+    return {};
+  }).value();
   impl_.reset();
 }
 Result<void> MappedRange::try_grant(std::span<const AccessGrant> grants) {
-  return impl_->grant(grants);
+  return Impl::change(impl_, "MappedRange::grant", [&](Impl& range) { return range.grant(grants); });
 }
 void MappedRange::grant(std::span<const AccessGrant> grants) {
   try_grant(grants).value();
@@ -193,14 +251,18 @@ void MappedRange::grant(const Location& location, AccessRights rights) {
   grant(std::span(&one, 1));
 }
 Result<void> MappedRange::try_revoke(const Location& location) {
-  return impl_->revoke(location);
+  return Impl::change(impl_, "MappedRange::revoke", [&](Impl& range) { return range.revoke(location); });
 }
 void MappedRange::revoke(const Location& location) {
   try_revoke(location).value();
 }
 std::vector<DeviceOrdinal> MappedRange::grant_where_reachable(std::span<const DeviceOrdinal> devices,
                                                               AccessRights rights) {
-  return impl_->grant_where_reachable(devices, rights);
+  return Impl::change(impl_, "MappedRange::grant_where_reachable",
+                      [&](Impl& range) -> Result<std::vector<DeviceOrdinal>> {
+                        return range.grant_where_reachable(devices, rights);
+                      })
+      .value();
 }
 StreamUses& MappedRange::uses() noexcept {
   return impl_->uses_;

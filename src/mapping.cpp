@@ -41,11 +41,17 @@ Mapping::Mapping(std::shared_ptr<AddressReservation::State> reservation, std::sh
 
 Result<Mapping> Mapping::try_create(const AddressReservation& reservation, std::size_t offset,
                                     const PhysicalMemory& memory) {
+  if (!reservation.state_ || !memory.state_)
+    return owns_nothing("Mapping::create", reservation.state_ ? "memory" : "reservation");
   if (auto refused = refusal_of(reservation, offset, memory)) return std::move(*refused);
   const DeviceAddress address = reservation.address() + offset;
   const Result<void> mapped = try_call<EntryPoint::cuMemMap>(reservation.driver().interface(), address.value,
                                                              memory.size(), std::size_t{0}, memory.handle(), 0ULL);
-  if (!mapped) return mapped.failure();
+  if (!mapped) {
+    if (may_have_been_done(mapped.failure()))  // then it must not stay; where it was not done, this is no harm
+      static_cast<void>(reservation.driver().interface().cuMemUnmap(address.value, memory.size()));
+    return mapped.failure();
+  }
   return Mapping(reservation.state_, memory.state_, address, memory.size());
 }
 
@@ -72,9 +78,11 @@ const Driver& Mapping::driver() const noexcept {
 }
 
 void Mapping::unmap() {
+  if (!reservation_) raise(owns_nothing("Mapping::unmap", "mapping"));
   call<EntryPoint::cuMemUnmap>(reservation_->driver.interface(), address_.value, size_);
   reservation_.reset();
   memory_.reset();
+  size_ = 0;
 }
 
 }  // namespace cuvmm

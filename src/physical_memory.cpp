@@ -165,6 +165,7 @@ unsigned long long PhysicalMemory::handle() const noexcept {
 }
 
 void PhysicalMemory::release() {
+  if (!state_) raise(owns_nothing("PhysicalMemory::release", "memory"));
   call<EntryPoint::cuMemRelease>(state_->driver.interface(), state_->handle);
   state_->owned = false;
   state_.reset();

@@ -7,12 +7,19 @@
 #include <list>
 #include <mutex>
 
+#include "backoff.hpp"
 #include "charge.hpp"
 #include "cuvmm/retire_queue.hpp"
 #include "owner_states.hpp"
 #include "refusal.hpp"
+#include "report_exception.hpp"
 
 namespace cuvmm {
+
+void SharedPhysicalMemory::raise_empty() {
+  raise(invalid_use("SharedPhysicalMemory::memory", {}, "It is empty: no memory is shared",
+                    "Ask whether there is some first; MappedRange::memory_at() answers an empty one for a hole"));
+}
 
 namespace {
 
@@ -30,14 +37,17 @@ class PhysicalSource::Core : public std::enable_shared_from_this<PhysicalSource:
   Core(const Driver& driver, const PhysicalSourceOptions& options)
       : driver_(driver),
         ledger_(std::make_shared<Ledger>(options.budgets)),
-        recycle_limit_(options.recycle_limit),
-        pressure_wait_(options.pressure_wait) {}
+        pressure_wait_(options.pressure_wait),
+        recycle_limit_(options.recycle_limit) {}
 
   Result<SharedPhysicalMemory> acquire(const MemoryProperties& properties, std::size_t bytes);
   std::size_t trim(std::size_t keep_bytes) { return release_recyclable(keep_bytes, nullptr, SIZE_MAX); }
   // Nobody can ask any more: what comes back is released.
   void close() {
-    recycle_limit_.store(0);
+    {
+      const std::lock_guard lock(mutex_);
+      recycle_limit_ = 0;
+    }
     trim(0);
   }
   ReclaimRegistration add_reclaim_hook(ReclaimHook hook);
@@ -62,14 +72,14 @@ class PhysicalSource::Core : public std::enable_shared_from_this<PhysicalSource:
   bool drain_queues(const ReclaimRequest& request);
   // Until `keep_bytes` are left or `enough_bytes` are released; at one location, if one is given.
   std::size_t release_recyclable(std::size_t keep_bytes, const Location* location, std::size_t enough_bytes) noexcept;
-  std::size_t recyclable_bytes() const;
+  std::size_t recyclable_bytes(const Location* location = nullptr) const;  // there, or in all
 
   Driver driver_;
   std::shared_ptr<Ledger> ledger_;
-  std::atomic<std::size_t> recycle_limit_;
   std::chrono::milliseconds pressure_wait_;
   mutable std::mutex mutex_;  // guards the lists
-  Node recyclable_;           // oldest first
+  std::size_t recycle_limit_;
+  Node recyclable_;  // oldest first
   std::size_t recyclable_bytes_ = 0;
   std::vector<std::weak_ptr<ReclaimHook>> hooks_;
   std::vector<std::weak_ptr<RetireQueue>> queues_;
@@ -92,16 +102,25 @@ SharedPhysicalMemory PhysicalSource::Core::share(Node node) {
 }
 
 void PhysicalSource::Core::give_back(Node& node) noexcept {
-  const std::size_t bytes = node.front().size();
-  const std::size_t limit = recycle_limit_.load();
-  if (bytes > limit || !node.front().state_->recyclable.load() || node.front().state_.use_count() != 1) {
-    node.clear();  // released with its last mapping
-    return;
+  const PhysicalMemory& memory = node.front();
+  const std::size_t bytes = memory.size();
+  // Memory that can be exported may have descriptors that keep it alive and that nobody can see.
+  const bool unknown_users =
+      !memory.state_->recyclable.load() || memory.state_.use_count() != 1 || !memory.properties().handle_types.empty();
+  Node released;  // by the driver, when the lock is given up
+  {
+    const std::lock_guard lock(mutex_);
+    if (unknown_users || bytes > recycle_limit_) {
+      released.splice(released.end(), node);  // with its last mapping
+    } else {
+      while (recyclable_bytes_ > recycle_limit_ - bytes) {
+        recyclable_bytes_ -= recyclable_.front().size();
+        released.splice(released.end(), recyclable_, recyclable_.begin());
+      }
+      recyclable_.splice(recyclable_.end(), node);
+      recyclable_bytes_ += bytes;
+    }
   }
-  release_recyclable(limit - bytes, nullptr, SIZE_MAX);
-  const std::lock_guard lock(mutex_);
-  recyclable_.splice(recyclable_.end(), node);
-  recyclable_bytes_ += bytes;
 }
 
 Node PhysicalSource::Core::take_recyclable(const MemoryProperties& properties, std::size_t bytes) {
@@ -138,6 +157,7 @@ Result<Node> PhysicalSource::Core::create(const MemoryProperties& properties, st
   if (!charge) return budget_refusal(properties, bytes);
   auto memory = PhysicalMemory::try_create(driver_, properties, bytes);
   if (!memory) return memory.failure();
+  charge->confirm();
   memory->state_->charge = std::move(charge);
   Node node;
   node.push_back(std::move(memory).value());
@@ -164,7 +184,54 @@ std::size_t PhysicalSource::Core::release_recyclable(std::size_t keep_bytes, con
   return bytes;
 }
 
+void PhysicalSource::Core::drain_under_pressure(const std::shared_ptr<RetireQueue>& queue) {
+  const std::weak_ptr<RetireQueue> wanted = queue;
+  const std::lock_guard lock(mutex_);
+  // Compared without locking them: the last owner of a queue destroys it, which gives memory back here.
+  std::erase_if(queues_, [&](const auto& each) {
+    return each.expired() || (!each.owner_before(wanted) && !wanted.owner_before(each));
+  });
+  queues_.push_back(wanted);
+}
+
+bool PhysicalSource::Core::drain_queues(const ReclaimRequest& request) {
+  std::vector<std::shared_ptr<RetireQueue>> queues;
+  {
+    const std::lock_guard lock(mutex_);
+    queues.reserve(queues_.size());
+    for (const auto& each : queues_) queues.push_back(each.lock());  // given up after the lock
+  }
+  std::erase_if(queues, [](const auto& each) { return !each || each->pending() == 0; });
+  if (queues.empty()) return false;
+  reclaims_.fetch_add(1, std::memory_order_relaxed);
+  const auto deadline = deadline_after(pressure_wait_);
+  std::size_t given = 0;
+  for (const auto& queue : queues)
+    if (given < request.bytes) given += queue->reclaim(request.bytes - given, deadline);
+  return given > 0;
+}
+
+namespace {
+
+// The source whose hooks this thread is calling: what they ask of it does not call them again.
+thread_local const void* in_hooks_of = nullptr;
+
+class InHooks {
+ public:
+  explicit InHooks(const void* source) noexcept : before_(std::exchange(in_hooks_of, source)) {}
+  ~InHooks() { in_hooks_of = before_; }
+  InHooks(const InHooks&) = delete;
+  InHooks& operator=(const InHooks&) = delete;
+
+ private:
+  const void* before_;
+};
+
+}  // namespace
+
 bool PhysicalSource::Core::call_hooks(const ReclaimRequest& request) {
+  if (in_hooks_of == this) return false;
+  const InHooks here(this);
   std::vector<std::shared_ptr<ReclaimHook>> hooks;
   {
     const std::lock_guard lock(mutex_);
@@ -179,37 +246,10 @@ bool PhysicalSource::Core::call_hooks(const ReclaimRequest& request) {
     if (given >= request.bytes) break;
     try {
       given += std::min((*hook)({request.location, request.bytes - given}), request.bytes - given);
-    } catch (const Error& error) {
-      report_cleanup_failure(error.failure());
-    } catch (const std::exception& error) {
-      Failure failure;
-      failure.call = "PhysicalSource reclaim hook";
-      failure.rule = error.what();
-      report_cleanup_failure(failure);
+    } catch (...) {
+      report_current_exception("PhysicalSource reclaim hook");
     }
   }
-  return given > 0;
-}
-
-void PhysicalSource::Core::drain_under_pressure(const std::shared_ptr<RetireQueue>& queue) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(queues_, [&](const auto& each) { return each.expired() || each.lock() == queue; });
-  queues_.push_back(queue);
-}
-
-bool PhysicalSource::Core::drain_queues(const ReclaimRequest& request) {
-  std::vector<std::shared_ptr<RetireQueue>> queues;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& each : queues_)
-      if (auto queue = each.lock(); queue && queue->pending() != 0) queues.push_back(std::move(queue));
-  }
-  if (queues.empty()) return false;
-  reclaims_.fetch_add(1, std::memory_order_relaxed);
-  const auto deadline = std::chrono::steady_clock::now() + pressure_wait_;
-  std::size_t given = 0;
-  for (const auto& queue : queues)
-    if (given < request.bytes) given += queue->reclaim(request.bytes - given, deadline);
   return given > 0;
 }
 
@@ -243,17 +283,21 @@ Result<SharedPhysicalMemory> PhysicalSource::Core::acquire(const MemoryPropertie
     }
   }
   if (failure->code == 0) refused_.fetch_add(1, std::memory_order_relaxed);
-  const std::size_t recyclable = recyclable_bytes();
-  failure->live_bytes =
-      ledger_->existing(properties.location) - std::min(recyclable, ledger_->existing(properties.location));
+  const std::size_t existing = ledger_->existing(properties.location);
+  const std::size_t recyclable = std::min(existing, recyclable_bytes(&properties.location));
+  failure->live_bytes = existing - recyclable;
   failure->recyclable_bytes = recyclable;
   if (!failure->rounded_bytes) failure->rounded_bytes = bytes;
   return std::move(*failure);
 }
 
-std::size_t PhysicalSource::Core::recyclable_bytes() const {
+std::size_t PhysicalSource::Core::recyclable_bytes(const Location* location) const {
   const std::lock_guard lock(mutex_);
-  return recyclable_bytes_;
+  if (location == nullptr) return recyclable_bytes_;
+  std::size_t bytes = 0;
+  for (const PhysicalMemory& each : recyclable_)
+    if (each.properties().location == *location) bytes += each.size();
+  return bytes;
 }
 
 ReclaimRegistration PhysicalSource::Core::add_reclaim_hook(ReclaimHook hook) {
@@ -278,22 +322,20 @@ PhysicalSourceCounters PhysicalSource::Core::counters() const {
 
 namespace {
 
+constexpr std::chrono::hours longest_wait(24 * 365 * 100);  // fits into nanoseconds
+
 void require_sound(const PhysicalSourceOptions& options) {
   const auto refuse = [](std::string arguments, std::string rule, std::string way_out) {
     raise(invalid_use("PhysicalSource::create", std::move(arguments), std::move(rule), std::move(way_out)));
   };
-  std::size_t largest = 0;
-  for (std::size_t i = 0; i < options.budgets.size(); ++i) {
-    const LocationBudget& each = options.budgets[i];
-    largest = std::max(largest, each.bytes);
+  for (std::size_t i = 0; i < options.budgets.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
-      if (options.budgets[j].location == each.location)
-        refuse(fmt::format("budgets[{}] and budgets[{}]: {}", j, i, to_string(each.location)),
+      if (options.budgets[j].location == options.budgets[i].location)
+        refuse(fmt::format("budgets[{}] and budgets[{}]: {}", j, i, to_string(options.budgets[i].location)),
                "A location has one budget", "Name each location once");
-  }
-  if (!options.budgets.empty() && options.recycle_limit != 0 && largest == 0)
-    refuse(fmt::format("recycle_limit = {}", options.recycle_limit), "The budgets allow no memory to be kept",
-           "Raise a budget, or leave the recycle limit at 0");
+  if (options.pressure_wait < std::chrono::milliseconds::zero())
+    refuse(fmt::format("pressure_wait = {} ms", options.pressure_wait.count()), "A wait is not negative",
+           "0 releases what is done and does not wait");
 }
 
 }  // namespace
@@ -306,7 +348,9 @@ PhysicalSource::~PhysicalSource() {
 
 std::shared_ptr<PhysicalSource> PhysicalSource::create(const Driver& driver, const PhysicalSourceOptions& options) {
   require_sound(options);
-  return std::shared_ptr<PhysicalSource>(new PhysicalSource(std::make_shared<Core>(driver, options)));
+  PhysicalSourceOptions sound = options;
+  sound.pressure_wait = std::min<std::chrono::milliseconds>(sound.pressure_wait, longest_wait);
+  return std::shared_ptr<PhysicalSource>(new PhysicalSource(std::make_shared<Core>(driver, sound)));
 }
 
 Result<SharedPhysicalMemory> PhysicalSource::try_acquire(const MemoryProperties& properties, std::size_t bytes) {

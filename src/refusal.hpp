@@ -19,4 +19,15 @@ namespace cuvmm {
   return failure;
 }
 
+// Whether a call may have done its work although it failed: a driver reports failures of earlier work by any call.
+inline bool may_have_been_done(const Failure& failure) noexcept {
+  return failure.kind == ErrorKind::driver_failure || failure.kind == ErrorKind::device_lost;
+}
+
+// For an owner that owns nothing any more.
+[[gnu::cold]] inline Failure owns_nothing(std::string_view call, std::string_view what) {
+  return invalid_use(call, std::string(what), "It owns nothing: it was moved from, released or given out",
+                     "Use an owner until then only, or assign another to it");
+}
+
 }  // namespace cuvmm

@@ -38,7 +38,12 @@ Answer Engine::launch(const GraphExecPointer& exec, const StreamPointer& stream)
   }
   Completions records;
   Operation operation = prepare_launch(lock, exec, records);
-  enqueue(lock, stream, std::move(operation), {}, false, std::move(records));
+  // One launch at a time: each comes behind the one before, in whichever stream that is.
+  Completions before;
+  if (exec->last_launch && !exec->last_launch->done) {
+    before.push_back(exec->last_launch);
+  }
+  exec->last_launch = enqueue(lock, stream, std::move(operation), std::move(before), false, std::move(records));
   return {};
 }
 

@@ -33,7 +33,8 @@ struct Graph {
 // Whether every node is one of `last` or comes before one of them.
 [[nodiscard]] bool all_before(const Graph& graph, const std::vector<const GraphNode*>& last);
 
-// An instantiated graph: a copy, independent of the Graph that it was made from. Immutable.
+// An instantiated graph: a copy, independent of the Graph that it was made from. Immutable but for what the engine
+// notes.
 struct GraphExec {
   struct Node {
     OperationKind kind;
@@ -47,7 +48,8 @@ struct GraphExec {
 
   const std::uint64_t id;
   std::vector<Node> nodes;
-  std::vector<TouchedRange> touches;  // of all nodes
+  std::vector<TouchedRange> touches;                // of all nodes
+  mutable std::shared_ptr<Completion> last_launch;  // guarded by the engine's mutex
 
   // Whether a launch runs node `first` before node `second` in any case.
   [[nodiscard]] bool ordered(std::size_t first, std::size_t second) const;

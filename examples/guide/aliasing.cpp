@@ -1,5 +1,6 @@
 #include <cuvmm/cuvmm.hpp>
 #include <iostream>
+#include <string>
 
 using namespace cuvmm::literals;
 
@@ -27,5 +28,6 @@ int main() try {
   }
   // guide: end
 } catch (const cuvmm::Error& error) {
-  return std::cerr << error.what() << '\n', 1;
+  std::cerr << error.what() << '\n';
+  return 1;
 }

@@ -15,5 +15,6 @@ int main() try {
   std::cout << (appended ? "demanded it, got it" : appended.failure().message()) << '\n';
   // guide: end
 } catch (const cuvmm::Error& error) {
-  return std::cerr << error.what() << '\n', 1;
+  std::cerr << error.what() << '\n';
+  return 1;
 }

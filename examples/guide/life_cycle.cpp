@@ -1,5 +1,6 @@
 #include <cuvmm/cuvmm.hpp>
 #include <iostream>
+#include <string>
 
 int main() try {
   const auto driver = cuvmm::Driver::open();
@@ -35,5 +36,6 @@ int main() try {
   std::cout << range.size() << " bytes of content, " << range.mapped_bytes() << " mapped\n";
   // guide: end
 } catch (const cuvmm::Error& error) {
-  return std::cerr << error.what() << '\n', 1;
+  std::cerr << error.what() << '\n';
+  return 1;
 }

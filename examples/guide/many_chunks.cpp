@@ -1,5 +1,6 @@
 #include <cuvmm/cuvmm.hpp>
 #include <iostream>
+#include <string>
 
 using namespace cuvmm::literals;
 
@@ -32,6 +33,24 @@ int main() try {
   std::cout << "now of " << to_string(range.memory_at(8_MiB).properties().location) << ", before of "
             << to_string(old.properties().location) << ", generation " << range.generation() << '\n';
   // guide: end
+
+  // guide: begin
+  auto a = cuvmm::MappedRange::create(driver, {.capacity = 64_MiB});
+  auto b = cuvmm::MappedRange::create(driver, {.capacity = 64_MiB});
+  a.append(2_MiB);
+  b.append(2_MiB);
+  const cuvmm::CurrentContext context(first);
+  cuvmm::copy_to_device(a, 0, std::string("this was behind a"));
+  cuvmm::copy_to_device(b, 0, std::string("this was behind b"));
+  const auto held = a.replace(0, b.memory_at(0));  // from here on both lead to the memory of b
+  b.replace(0, held);                              // and from here on no longer
+  std::string behind_a(17, ' ');
+  std::string behind_b(17, ' ');
+  cuvmm::copy_from_device(behind_a, a, 0);
+  cuvmm::copy_from_device(behind_b, b, 0);
+  std::cout << "a: " << behind_a << "; b: " << behind_b << '\n';
+  // guide: end
 } catch (const cuvmm::Error& error) {
-  return std::cerr << error.what() << '\n', 1;
+  std::cerr << error.what() << '\n';
+  return 1;
 }

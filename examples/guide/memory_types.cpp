@@ -28,5 +28,6 @@ int main() try {
   std::cout << (refused ? "granted" : refused.failure().message()) << '\n';
   // guide: end
 } catch (const cuvmm::Error& error) {
-  return std::cerr << error.what() << '\n', 1;
+  std::cerr << error.what() << '\n';
+  return 1;
 }

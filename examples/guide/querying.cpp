@@ -21,5 +21,6 @@ int main() try {
   std::cout << (tried ? "fabric handles work here" : tried.failure().message()) << '\n';
   // guide: end
 } catch (const cuvmm::Error& error) {
-  return std::cerr << error.what() << '\n', 1;
+  std::cerr << error.what() << '\n';
+  return 1;
 }

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cuvmm/cuvmm.hpp>
 #include <iostream>
 
@@ -37,5 +38,6 @@ int main() try {
   other.no_longer_used_on(more.stream());
   // guide: end
 } catch (const cuvmm::Error& error) {
-  return std::cerr << error.what() << '\n', 1;
+  std::cerr << error.what() << '\n';
+  return 1;
 }

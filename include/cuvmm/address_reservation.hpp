@@ -22,7 +22,7 @@ class AddressReservation {
  public:
   // Reserves `bytes` bytes, a multiple of the granularity. `alignment` is 0 for the driver's own or a power of two;
   // `hint` is an address that would be welcome, which the driver is free to ignore. Throws InvalidUse if a number
-  // breaks these rules, OutOfAddressSpace if no such range is free.
+  // breaks these rules, OutOfAddressSpace if no such range is free, with the largest size that is.
   [[nodiscard]] static AddressReservation create(const Driver& driver, std::size_t bytes, std::size_t alignment = 0,
                                                  DeviceAddress hint = {});
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -118,7 +119,8 @@ class RangeObservation {
 // throw as well.
 //
 // Thread-safety: uses() and what it offers may be called by any thread at any time; all else by one thread at a time.
-// No lock is held while the driver, an observer or a hook is called. A moved-from range may only be assigned to or
+// No lock is held while the driver, an observer or a hook is called; those may ask the range that calls them, and
+// change others, but changing that range itself is refused. A moved-from range may only be assigned to or
 // destroyed.
 class MappedRange {
  public:
@@ -137,11 +139,11 @@ class MappedRange {
   // are still to be unmapped by the retire queue, up to device_wait, and before a lack of memory is reported, as the
   // source's options say.
 
-  // Makes the content `bytes` longer and returns the offset at which the new part begins: the size() before. It first
-  // uses what the last chunk has left, then creates chunks as the policy says, or just as large as needed where there
-  // is no memory for more. After memory of another location it is as append(bytes, properties().location). Throws
-  // OutOfDeviceMemory or OutOfHostMemory, OutOfAddressSpace where the addresses behind the range are taken,
-  // NotSupported, and others as the driver fails.
+  // Makes the content `bytes` longer and returns the offset at which the new part begins: the size() before, or behind
+  // the last chunk where a hole lies between. It first uses what the last chunk has left, then creates chunks as the
+  // policy says, or just as large as needed where there is no memory for more. After memory of another location it is
+  // as append(bytes, properties().location). Throws OutOfDeviceMemory or OutOfHostMemory, OutOfAddressSpace where the
+  // addresses behind the range are taken, NotSupported, and others as the driver fails.
   std::size_t append(std::size_t bytes);
   Result<std::size_t> try_append(std::size_t bytes);
 
@@ -263,5 +265,11 @@ struct RangeAppend {
 // arguments which append it was. Throws InvalidUse for a range that is named twice.
 void append_all(std::span<const RangeAppend> appends);
 [[nodiscard]] Result<void> try_append_all(std::span<const RangeAppend> appends);
+inline void append_all(std::initializer_list<RangeAppend> appends) {  // append_all({{&keys, bytes}, {&values, bytes}})
+  append_all(std::span(appends.begin(), appends.size()));
+}
+[[nodiscard]] inline Result<void> try_append_all(std::initializer_list<RangeAppend> appends) {
+  return try_append_all(std::span(appends.begin(), appends.size()));
+}
 
 }  // namespace cuvmm

@@ -28,6 +28,9 @@ struct PhysicalSourceOptions {
   // How many bytes that were given back are kept for re-use, over all locations, by requests of the same size and the
   // same properties. Creating memory right after much was released is slow, because the driver clears what it gets
   // back; re-using avoids that. What is re-used keeps its old content.
+  // Not re-used is memory that others may still reach: what was made to
+  // be exported, and what is mapped elsewhere. What is retained or exported as a dma-buf (PhysicalMemory::retain,
+  // dma_bufs) behind the source's back, it cannot see: do not recycle where you do that.
   std::size_t recycle_limit = 0;
   // How long a request that finds no memory waits for the queues named by drain_under_pressure(), all together.
   std::chrono::milliseconds pressure_wait{10'000};
@@ -80,7 +83,7 @@ class ReclaimRegistration {
 // and is then released with its last share.
 class PhysicalSource {
  public:
-  // Throws InvalidUse for two budgets of one location, and for a recycle limit that no budget leaves room for.
+  // Throws InvalidUse for two budgets of one location, and for a negative wait.
   [[nodiscard]] static std::shared_ptr<PhysicalSource> create(const Driver& driver,
                                                               const PhysicalSourceOptions& options = {});
 
@@ -105,8 +108,9 @@ class PhysicalSource {
   // Releases what waits for re-use, oldest first, until at most `keep_bytes` are left. Returns the bytes released.
   std::size_t trim(std::size_t keep_bytes = 0);
 
-  // Registers a hook, which is called by threads that ask for memory, several at a time. It may use the source. What
-  // it throws is passed to the clean-up failure handler and counts as nothing given.
+  // Registers a hook, which is called by threads that ask for memory, several at a time. It may use the source:
+  // what it asks of it calls no hooks again. It must not change a range that is growing, which is refused. What it
+  // throws is passed to the clean-up failure handler and counts as nothing given.
   [[nodiscard]] ReclaimRegistration add_reclaim_hook(ReclaimHook hook);
 
   // Drains the queue before a lack of memory is reported, as long as the queue lives: what waits there for the device

@@ -22,9 +22,13 @@ class SharedPhysicalMemory {
   explicit SharedPhysicalMemory(PhysicalMemory memory)
       : memory_(std::make_shared<const PhysicalMemory>(std::move(memory))) {}
 
-  [[nodiscard]] const PhysicalMemory& memory() const noexcept { return *memory_; }
-  [[nodiscard]] std::size_t size() const noexcept { return memory_->size(); }  // bytes
-  [[nodiscard]] const MemoryProperties& properties() const noexcept { return memory_->properties(); }
+  // These two throw InvalidUse if it is empty.
+  [[nodiscard]] const PhysicalMemory& memory() const {
+    if (!memory_) raise_empty();
+    return *memory_;
+  }
+  [[nodiscard]] const MemoryProperties& properties() const { return memory().properties(); }
+  [[nodiscard]] std::size_t size() const noexcept { return memory_ ? memory_->size() : 0; }  // bytes; 0 if it is empty
 
   explicit operator bool() const noexcept { return memory_ != nullptr; }
   friend bool operator==(const SharedPhysicalMemory&, const SharedPhysicalMemory&) noexcept = default;  // same memory
@@ -34,6 +38,7 @@ class SharedPhysicalMemory {
 
  private:
   friend class PhysicalSource;
+  [[noreturn]] static void raise_empty();
   explicit SharedPhysicalMemory(std::shared_ptr<const PhysicalMemory> memory) noexcept : memory_(std::move(memory)) {}
 
   std::shared_ptr<const PhysicalMemory> memory_;

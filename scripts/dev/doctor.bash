@@ -1,6 +1,9 @@
-# A report on this machine: what the project would use, and what is missing.
+# A report on this machine: what the project would use, and what is missing; then what `cuvmm doctor ARGUMENT...` says.
 doctor_command() {
-  local missing reason
+  local missing reason argument
+  for argument in "$@"; do
+    [ "$argument" != --json ] || misuse 'a report of ./dev doctor is not JSON; use: $(./dev path cuvmm) doctor --json'
+  done
   printf 'system          %s, kernel %s, %s cores\n' "$(system_name)" "$(uname -r)" "$(nproc)"
   report_tool g++ g++
   report_tool clang++ clang++
@@ -28,16 +31,18 @@ doctor_command() {
     printf 'CUDA driver     none to use: %s; ./dev tour uses the emulated driver\n' "$reason"
   fi
   [ "${CUVMM_DRIVER:-}" = "" ] || printf 'CUVMM_DRIVER    %s\n' "$CUVMM_DRIVER"
-  report_devices
+  report_devices "$@"
 }
 
-# What the devices can do, once there is a program that tells. Its status says whether something should be done about
-# them, which is no failure of this report.
+# report_devices ARGUMENT...: what the devices can do, once there is a program that tells; who passes arguments on to it
+# wants it built. Its status 1 says that something should be done about the devices, which is no failure of this report.
 report_devices() {
-  local program=$root/build/release/tools/cuvmm/cuvmm
+  local program=$root/build/release/tools/cuvmm/cuvmm status=0
+  if [ ! -x "$program" ] && [ $# -gt 0 ]; then build_quietly release cuvmm; fi
   if [ -x "$program" ]; then
-    printf '\nDevices, as cuvmm doctor tells (--probe tries what they announce):\n'
-    "$program" doctor || true
+    printf '\nDevices, as cuvmm doctor tells (./dev doctor --probe tries what they announce):\n'
+    "$program" doctor "$@" || status=$?
+    [ "$status" -le 1 ] || return "$status"
   else
     printf 'devices         ./dev build makes cuvmm, whose subcommand doctor tells what they can do\n'
   fi

@@ -10,6 +10,6 @@ fail() {
 
 # Wrong usage of ./dev itself.
 misuse() {
-  printf './dev: %s\n' "$*" >&2
+  printf './dev: %s\n./dev help tells the commands and what they take.\n' "$*" >&2
   exit 2
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "backoff.hpp"
 #include "driver/call.hpp"
 #include "driver/convert.hpp"
 #include "range/mapped_range_impl.hpp"
@@ -21,19 +22,24 @@ void MappedRange::Impl::Growth::commit() noexcept {
 }
 
 // Addresses that are free: reserved, not waiting to be unmapped, not in quarantine.
-Result<void> MappedRange::Impl::make_room(const Extent& extent) {
+Result<void> MappedRange::Impl::make_room(std::string_view call, const Extent& extent) {
   if (extent.end() > addresses_->size()) {
     const std::size_t missing = extent.end() - addresses_->size();
-    if (auto extended = addresses_->extend(addresses_->size(), missing); !extended) return extended;
+    if (auto extended = addresses_->extend(addresses_->size(), missing); !extended) {
+      Failure failure = extended.failure();
+      failure.call = call;
+      failure.arguments = fmt::format("{}, {} of addresses are missing", name(), format_bytes(missing));
+      return failure;
+    }
   }
   if (addresses_->is_retiring(extent)) {
-    const auto deadline = std::chrono::steady_clock::now() + options_.device_wait;
+    const auto deadline = deadline_after(options_.device_wait);
     while (addresses_->is_retiring(extent)) {
       options_.retire_queue->poll();
       if (!addresses_->is_retiring(extent)) break;
       if (std::chrono::steady_clock::now() >= deadline) {
         Failure failure =
-            refusal("MappedRange::append", fmt::format("offset = {}, bytes = {}", extent.offset, extent.bytes),
+            refusal(call, fmt::format("offset = {}, bytes = {}", extent.offset, extent.bytes),
                     "Chunks that were unmapped there wait for work of the device that is not done in time",
                     "Wait for the streams that used the range, or tell graph_gone() of captures");
         failure.kind = ErrorKind::timed_out;
@@ -124,6 +130,7 @@ Failure feature_missing(const char* feature, std::string reason) {
   Failure failure;
   failure.kind = ErrorKind::not_supported;
   failure.call = "MappedRange::append";
+  failure.arguments = "require_features = true";
   failure.rule = fmt::format("The range was to have {}", feature);
   failure.way_out = "Ask for it without require_features, and the range does without where it must";
   failure.feature = feature;
@@ -145,9 +152,19 @@ bool MappedRange::Impl::do_without_feature(const Failure& failure) {
   return true;
 }
 
+// Features of device memory are not asked of the host's, nor handles of memory of the host at large.
+MemoryProperties MappedRange::Impl::properties_at(const Location& location) const {
+  MemoryProperties wanted = properties_;
+  wanted.location = location;
+  if (location.kind != LocationKind::device) wanted.compression = wanted.gpu_direct_rdma = false;
+  if (location.kind == LocationKind::host) wanted.handle_types = {};
+  return wanted;
+}
+
 // Once for a range that asks for features: the driver may have granted less without a word.
-Result<void> MappedRange::Impl::learn_what_was_got(const SharedPhysicalMemory& memory) {
-  if (features_known_ || !(properties_.gpu_direct_rdma || properties_.compression)) return {};
+Result<void> MappedRange::Impl::learn_what_was_got(const MemoryProperties& asked_for,
+                                                   const SharedPhysicalMemory& memory) {
+  if (features_known_ || !(asked_for.gpu_direct_rdma || asked_for.compression)) return {};
   abi::CUmemAllocationProp got{};
   if (auto asked = try_call<EntryPoint::cuMemGetAllocationPropertiesFromHandle>(driver().interface(), &got,
                                                                                 memory.memory().handle());
@@ -163,25 +180,25 @@ Result<void> MappedRange::Impl::learn_what_was_got(const SharedPhysicalMemory& m
   }
   properties_.compression = properties_.compression && compression;
   properties_.gpu_direct_rdma = properties_.gpu_direct_rdma && rdma;
+  features_known_ = true;
   return {};
 }
 
-Result<MappedRange::Impl::Growth> MappedRange::Impl::grow(const Extent& extent, std::span<const std::size_t> sizes,
-                                                          const Location& location, std::size_t new_size) {
-  if (auto room = make_room(extent); !room) return room.failure();
+Result<MappedRange::Impl::Growth> MappedRange::Impl::grow(std::string_view call, const Extent& extent,
+                                                          std::span<const std::size_t> sizes, const Location& location,
+                                                          std::size_t new_size) {
+  if (auto room = make_room(call, extent); !room) return room.failure();
   const MemoryProperties before = properties_;
   for (;;) {
-    MemoryProperties wanted = properties_;
-    wanted.location = location;
+    const MemoryProperties wanted = properties_at(location);
     Failure failure;
     if (auto memories = options_.source->try_acquire_all(wanted, sizes); !memories) {
       failure = memories.failure();
     } else if (auto placed = place(extent, *memories, new_size); !placed) {
       failure = placed.failure();
-    } else if (auto got = learn_what_was_got(memories->front()); !got) {
+    } else if (auto got = learn_what_was_got(wanted, memories->front()); !got) {
       failure = got.failure();
     } else {
-      features_known_ = true;
       return placed;
     }
     if (!do_without_feature(failure)) {
@@ -224,12 +241,24 @@ std::size_t total_of(std::span<const std::size_t> sizes) {
 
 }  // namespace
 
+// Where the chunks end that lie there without a gap; the offset itself if none does.
+std::size_t MappedRange::Impl::mapped_from(std::size_t offset) const {
+  auto chunk = range::chunk_at_or_after(chunks_, offset);
+  if (chunk == chunks_.end() || chunk->first > offset) return offset;
+  std::size_t end = range::extent_of(*chunk).end();
+  while (++chunk != chunks_.end() && chunk->first == end) end += chunk->second.size();
+  return end;
+}
+
 Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t bytes, const Location* location,
                                                                     std::size_t* begin) {
+  constexpr std::string_view call = "MappedRange::append";
   const Location where = location != nullptr ? *location : properties_.location;
   const std::size_t mapped_end = range::end_of(chunks_);
   const bool elsewhere = !chunks_.empty() && std::prev(chunks_.end())->second.properties().location != where;
-  *begin = elsewhere ? std::max(size_, mapped_end) : size_;
+  // What is left behind the content serves it if it begins just there; where a hole lies between, it does not.
+  const bool split = size_ < mapped_end && mapped_from(size_) != mapped_end;
+  *begin = bytes != 0 && (elsewhere || split) ? std::max(size_, mapped_end) : size_;
   if (bytes > SIZE_MAX / 2 - *begin)
     return refusal("MappedRange::append", fmt::format("bytes = {}", bytes), "No range has that many addresses",
                    "Append less");
@@ -241,14 +270,18 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t 
   needed.bytes = align_up(end - needed.offset, granularity_);
   // Addresses first: a reservation that is chained on is a border for chunks.
   if (needed.end() > addresses_->size())
-    if (auto room = make_room(needed); !room) return room.failure();
+    if (auto room = make_room(call, needed); !room) {
+      Failure failure = room.failure();
+      if (failure.kind == ErrorKind::out_of_address_space) failure.asked_bytes = bytes;
+      return failure;
+    }
   const std::vector<std::size_t> sizes = chunk_sizes(options_.chunks, needed, where);
-  auto growth = grow({needed.offset, total_of(sizes)}, sizes, where, end);
+  auto growth = grow(call, {needed.offset, total_of(sizes)}, sizes, where, end);
   if (growth || !is_shortage(growth.failure())) return growth;
   Failure failure = growth.failure();
   if (total_of(sizes) > needed.bytes) {
     const std::vector<std::size_t> exact = chunk_sizes(ChunkPolicy::exact(), needed, where);
-    auto smaller = grow(needed, exact, where, end);
+    auto smaller = grow(call, needed, exact, where, end);
     if (smaller) return smaller;
     failure = smaller.failure();
   }
@@ -269,7 +302,7 @@ Result<std::size_t> MappedRange::Impl::append(std::size_t bytes, const Location*
 
 Result<std::size_t> MappedRange::Impl::append(const SharedPhysicalMemory& memory) {
   const std::size_t begin = std::max(range::end_of(chunks_), align_up(size_, granularity_));
-  if (auto mapped = map(begin, memory); !mapped) return mapped.failure();
+  if (auto mapped = map("MappedRange::append", begin, memory); !mapped) return mapped.failure();
   return begin;
 }
 
@@ -293,37 +326,41 @@ Result<void> MappedRange::Impl::check_place(std::string_view call, const Extent&
 }
 
 Result<void> MappedRange::Impl::map(std::size_t offset, std::size_t bytes) {
+  constexpr std::string_view call = "MappedRange::map";
   const Extent extent{offset, bytes};
-  if (auto allowed = check_place("MappedRange::map", extent, properties_.location); !allowed) return allowed;
-  if (bytes > SIZE_MAX / 2 || offset > SIZE_MAX / 2 - bytes || range::meets(chunks_, extent))
-    return refusal("MappedRange::map", fmt::format("offset = {}, bytes = {}", offset, bytes),
-                   "Something is mapped there", "Unmap it first, or use replace()");
+  if (auto allowed = check_place(call, extent, properties_.location); !allowed) return allowed;
+  if (bytes > SIZE_MAX / 2 || offset > SIZE_MAX / 2 - bytes)
+    return refusal(call, fmt::format("offset = {}, bytes = {}", offset, bytes), "No range has that many addresses",
+                   "Map at a smaller offset");
+  if (range::meets(chunks_, extent))
+    return refusal(call, fmt::format("offset = {}, bytes = {}", offset, bytes), "Something is mapped there",
+                   "Unmap it first, or use replace()");
   if (extent.end() > addresses_->size())
-    if (auto room = make_room(extent); !room) return room;
+    if (auto room = make_room(call, extent); !room) return room;
   // Exactly what was asked for: behind it something may be mapped.
   std::vector<std::size_t> sizes;
   for (std::size_t at = offset; at < extent.end();) {
     sizes.push_back(std::min(extent.end(), addresses_->reservation_end(at)) - at);
     at += sizes.back();
   }
-  auto growth = grow(extent, sizes, properties_.location, std::max(size_, extent.end()));
+  auto growth = grow(call, extent, sizes, properties_.location, std::max(size_, extent.end()));
   if (!growth) return growth.failure();
   growth->commit();
   return {};
 }
 
-Result<void> MappedRange::Impl::map(std::size_t offset, const SharedPhysicalMemory& memory) {
+Result<void> MappedRange::Impl::map(std::string_view call, std::size_t offset, const SharedPhysicalMemory& memory) {
   const auto refuse = [&](std::string rule, std::string way_out) {
-    return refusal("MappedRange::map", fmt::format("offset = {}", offset), std::move(rule), std::move(way_out));
+    return refusal(call, fmt::format("offset = {}", offset), std::move(rule), std::move(way_out));
   };
   if (!memory) return refuse("There is no memory to map", "Pass memory of a source, of a range, or imported");
   if (memory.memory().driver() != driver())
     return refuse("Range and memory must come from the same driver", "Make both with one Driver");
   const Extent extent{offset, memory.size()};
-  if (auto allowed = check_place("MappedRange::map", extent, memory.properties().location); !allowed) return allowed;
-  if (offset > SIZE_MAX / 2 || range::meets(chunks_, extent))
-    return refuse("Something is mapped there", "Unmap it first, or use replace()");
-  if (auto room = make_room(extent); !room) return room;
+  if (auto allowed = check_place(call, extent, memory.properties().location); !allowed) return allowed;
+  if (offset > SIZE_MAX / 2) return refuse("No range has that many addresses", "Map at a smaller offset");
+  if (range::meets(chunks_, extent)) return refuse("Something is mapped there", "Unmap it first, or use replace()");
+  if (auto room = make_room(call, extent); !room) return room;
   if (extent.end() > addresses_->reservation_end(offset))
     return refuse(
         "The memory would lie across two reservations of the range",
@@ -335,11 +372,13 @@ Result<void> MappedRange::Impl::map(std::size_t offset, const SharedPhysicalMemo
 }
 
 Result<void> try_append_all(std::span<const RangeAppend> appends) {
+  std::vector<MappedRange::Impl::Changing> changing;  // ends after the growths
+  changing.reserve(appends.size());
   std::vector<MappedRange::Impl::Growth> growths;
   growths.reserve(appends.size());
   const auto refuse = [&](std::size_t i, Failure failure) {
-    failure.arguments =
-        fmt::format("append {} of {}{}{}", i, appends.size(), failure.arguments.empty() ? "" : ": ", failure.arguments);
+    failure.arguments = fmt::format("appends[{}] of {}{}{}", i, appends.size(), failure.arguments.empty() ? "" : ": ",
+                                    failure.arguments);
     return failure;
   };
   for (std::size_t i = 0; i < appends.size(); ++i) {
@@ -349,8 +388,12 @@ Result<void> try_append_all(std::span<const RangeAppend> appends) {
       return refuse(
           i, invalid_use("cuvmm::append_all", {}, twice ? "The range is named twice" : "The range is a null pointer",
                          "Name each range once, with the bytes that it is to grow by"));
+    const auto& range = appends[i].range->impl_;
+    if (!range) return refuse(i, MappedRange::Impl::nothing_left("cuvmm::append_all"));
+    if (range->changing_) return refuse(i, range->already_changing("cuvmm::append_all"));
+    changing.emplace_back(*range);
     std::size_t begin = 0;
-    auto growth = appends[i].range->impl_->prepare_append(appends[i].bytes, nullptr, &begin);
+    auto growth = range->prepare_append(appends[i].bytes, nullptr, &begin);
     if (!growth) return refuse(i, growth.failure());
     growths.push_back(std::move(growth).value());
   }

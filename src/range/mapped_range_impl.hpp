@@ -25,7 +25,10 @@ class MappedRange::Impl {
   Impl& operator=(const Impl&) = delete;
   Impl(Impl&&) = delete;
   Impl& operator=(Impl&&) = delete;
-  ~Impl();
+  ~Impl() { end(); }
+
+  // Gives everything back as the destructor does; nothing may be asked of it afterwards but to be destroyed.
+  void end() noexcept;
 
   // New chunks of the range in [offset, end): undone by the destructor unless committed.
   class Growth {
@@ -48,11 +51,37 @@ class MappedRange::Impl {
     std::size_t new_size_;
   };
 
+  // Runs a change, one at a time: hooks and observers that it calls may ask the range, not change it.
+  template <class Change>
+  static auto change(const std::unique_ptr<Impl>& range, std::string_view call, Change&& work)
+      -> decltype(work(*range)) {
+    if (!range) return nothing_left(call);
+    if (range->changing_) return range->already_changing(call);
+    const Changing changing(*range);
+    return work(*range);
+  }
+  class Changing {
+   public:
+    explicit Changing(Impl& range) noexcept : range_(&range) { range.changing_ = true; }
+    Changing(Changing&& other) noexcept : range_(std::exchange(other.range_, nullptr)) {}
+    Changing(const Changing&) = delete;
+    Changing& operator=(const Changing&) = delete;
+    Changing& operator=(Changing&&) = delete;
+    ~Changing() {
+      if (range_ != nullptr) range_->changing_ = false;
+    }
+
+   private:
+    Impl* range_;
+  };
+  [[nodiscard, gnu::cold]] static Failure nothing_left(std::string_view call);
+  [[nodiscard, gnu::cold]] Failure already_changing(std::string_view call) const;
+
   // Growing: src/range/growth.cpp.
   Result<std::size_t> append(std::size_t bytes, const Location* location);
   Result<std::size_t> append(const SharedPhysicalMemory& memory);
   Result<void> map(std::size_t offset, std::size_t bytes);
-  Result<void> map(std::size_t offset, const SharedPhysicalMemory& memory);
+  Result<void> map(std::string_view call, std::size_t offset, const SharedPhysicalMemory& memory);
   Result<Growth> prepare_append(std::size_t bytes, const Location* location, std::size_t* begin);
 
   // Exchanging and giving back: src/range/release.cpp.
@@ -83,6 +112,7 @@ class MappedRange::Impl {
   std::vector<std::weak_ptr<const RangeObserver>> observers_;
   StreamUses uses_;
   MemoryProperties properties_;
+  bool changing_ = false;
   bool several_locations_ = false;  // there is or was a chunk of another one than the range's own
   bool features_known_ = false;     // what was asked for has been compared with what was got
   std::vector<AccessGrant> grants_;
@@ -94,16 +124,18 @@ class MappedRange::Impl {
   [[nodiscard]] std::string name() const;  // "range at 0x... of 4 MiB (6 MiB of 64 GiB)"
 
   // Growing.
-  Result<void> make_room(const Extent& extent);
-  Result<Growth> grow(const Extent& extent, std::span<const std::size_t> sizes, const Location& location,
-                      std::size_t new_size);
+  Result<void> make_room(std::string_view call, const Extent& extent);
+  Result<Growth> grow(std::string_view call, const Extent& extent, std::span<const std::size_t> sizes,
+                      const Location& location, std::size_t new_size);
   Result<Growth> place(const Extent& extent, std::span<const SharedPhysicalMemory> memories, std::size_t new_size);
   Result<void> check_place(std::string_view call, const Extent& extent, const Location& location) const;
   void insert(const Extent& extent, std::span<const SharedPhysicalMemory> memories);
   Result<void> map_and_grant(const Extent& extent);
   // Whether asking again without a feature is allowed and may help; takes the feature out of the properties.
   bool do_without_feature(const Failure& failure);
-  Result<void> learn_what_was_got(const SharedPhysicalMemory& memory);
+  Result<void> learn_what_was_got(const MemoryProperties& asked, const SharedPhysicalMemory& memory);
+  MemoryProperties properties_at(const Location& location) const;
+  std::size_t mapped_from(std::size_t offset) const;
   std::vector<std::size_t> chunk_sizes(const ChunkPolicy& policy, const Extent& extent, const Location& location) const;
   void undo(const Extent& extent) noexcept;
   void quarantine_what_stays(ChunkMap chunks) noexcept;
@@ -114,13 +146,15 @@ class MappedRange::Impl {
   Result<void> allow_unmap(std::string_view call, const Extent& extent) const;
   Result<void> wait_for_device(std::string_view call);
   [[gnu::cold]] Failure wait_failure(std::string_view call, Failure failure) const;
-  Result<void> release(std::string_view call, const Extent& extent);
+  Result<void> unmap_now(const Extent& extent);
+  Extent chunks_in(const Extent& extent) const;
   Result<void> retire(const Extent& extent);
   void take_out(ChunkMap& released, const Extent& extent);
   void put_back(ChunkMap&& chunks) noexcept;
   void abandon() noexcept;
   Result<void> remap(std::size_t offset, const SharedPhysicalMemory& memory);
 
+  std::vector<std::shared_ptr<const RangeObserver>> observers() const;
   void tell_before_unmap(const Extent& extent) const;
   void tell_after_map(const Extent& extent) const noexcept;
 

@@ -6,6 +6,7 @@
 
 #include "driver/call.hpp"
 #include "owner_states.hpp"
+#include "refusal.hpp"
 
 namespace cuvmm::range {
 
@@ -18,8 +19,11 @@ Result<std::shared_ptr<RangeAddresses>> RangeAddresses::reserve(const Driver& dr
   for (std::size_t bytes = wanted;;) {
     auto reservation = AddressReservation::try_create(driver, bytes, alignment);
     if (reservation) return std::make_shared<RangeAddresses>(std::move(reservation).value());
-    if (reservation.failure().kind != ErrorKind::out_of_address_space || bytes <= least) return reservation.failure();
-    bytes = std::max(least, bytes / 2 / granularity * granularity);
+    const Failure& failure = reservation.failure();
+    if (failure.kind != ErrorKind::out_of_address_space || bytes <= least) return failure;
+    do bytes /= 2;
+    while (bytes > failure.largest_hole_bytes.value_or(bytes));
+    bytes = std::max(least, bytes / granularity * granularity);
   }
 }
 
@@ -45,11 +49,9 @@ Result<void> RangeAddresses::extend(std::size_t wanted, std::size_t least) {
   if (!failure) {
     failure.emplace();
     failure->kind = ErrorKind::out_of_address_space;
-    failure->call = "MappedRange::append";
     failure->rule = "The addresses behind the range are taken, and a range is contiguous";
-    failure->asked_bytes = least;
   }
-  failure->arguments = fmt::format("capacity = {}, {} more needed", format_bytes(size_), format_bytes(least));
+  failure->asked_bytes = least;
   failure->way_out = "Make the range with a larger capacity: addresses without memory cost nothing";
   return std::move(*failure);
 }
@@ -66,8 +68,11 @@ std::size_t RangeAddresses::reservation_end(std::size_t offset) const noexcept {
 }
 
 Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory& memory) const {
-  return try_call<EntryPoint::cuMemMap>(driver().interface(), (address() + offset).value, memory.size(), std::size_t{0},
-                                        memory.memory().handle(), 0ULL);
+  Result<void> mapped = try_call<EntryPoint::cuMemMap>(driver().interface(), (address() + offset).value, memory.size(),
+                                                       std::size_t{0}, memory.memory().handle(), 0ULL);
+  if (!mapped && may_have_been_done(mapped.failure()))  // then it must not stay; where it was not done, this is no harm
+    static_cast<void>(driver().interface().cuMemUnmap((address() + offset).value, memory.size()));
+  return mapped;
 }
 
 Result<void> RangeAddresses::set_access(const Extent& run, std::span<const abi::CUmemAccessDesc> grants) const {

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <thread>
 
+#include "backoff.hpp"
 #include "range/mapped_range_impl.hpp"
+#include "report_exception.hpp"
 
 namespace cuvmm {
 
@@ -23,12 +25,15 @@ Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent&
   if (!reasons.empty())
     return refuse(fmt::format("The range is pinned: {}", fmt::join(reasons, "; ")),
                   "Destroy the pins first: whoever holds one relies on the pages staying where they are");
-  if (extent.bytes > SIZE_MAX - extent.offset) return refuse("The bytes end behind all addresses", "Give fewer");
+  if (extent.offset > addresses_->size() || extent.bytes > addresses_->size() - extent.offset)
+    return refuse(
+        fmt::format("The range has {} of addresses, and the bytes end behind them", format_bytes(addresses_->size())),
+        "Give fewer bytes: those of chunks(), or up to size()");
   for (const std::size_t border : {extent.offset, extent.end()}) {
     const auto found = range::chunk_at_or_after(chunks_, border);
     if (found == chunks_.end() || found->first >= border) continue;
-    return refuse(fmt::format("Chunks are unmapped whole, and one lies from {} to {}", found->first,
-                              range::extent_of(*found).end()),
+    return refuse(fmt::format("Chunks are unmapped whole, and one of {} begins at {}",
+                              format_bytes(found->second.size()), format_bytes(found->first)),
                   "Give borders of chunks (chunks() lists them), or choose smaller ones with a ChunkPolicy");
   }
   return {};
@@ -47,27 +52,40 @@ Failure MappedRange::Impl::wait_failure(std::string_view call, Failure failure) 
   return failure;
 }
 
-void MappedRange::Impl::tell_before_unmap(const Extent& extent) const {
+// A copy: an observer may register others.
+std::vector<std::shared_ptr<const RangeObserver>> MappedRange::Impl::observers() const {
+  std::vector<std::shared_ptr<const RangeObserver>> all;
   for (const auto& each : observers_)
-    if (const auto observer = each.lock(); observer && observer->before_unmap)
-      observer->before_unmap(extent.offset, extent.bytes);
+    if (auto observer = each.lock()) all.push_back(std::move(observer));
+  return all;
+}
+
+void MappedRange::Impl::tell_before_unmap(const Extent& extent) const {
+  for (const auto& each : observers())
+    if (each->before_unmap) each->before_unmap(extent.offset, extent.bytes);
 }
 
 void MappedRange::Impl::tell_after_map(const Extent& extent) const noexcept {
-  for (const auto& each : observers_) {
-    const auto observer = each.lock();
-    if (!observer || !observer->after_map) continue;
-    try {
-      observer->after_map(extent.offset, extent.bytes);
-    } catch (const Error& error) {
-      report_cleanup_failure(error.failure());
-    } catch (const std::exception& error) {
-      Failure failure;
-      failure.call = "RangeObserver::after_map";
-      failure.rule = error.what();
-      report_cleanup_failure(failure);
+  if (observers_.empty()) return;
+  try {
+    for (const auto& each : observers()) {
+      try {
+        if (each->after_map) each->after_map(extent.offset, extent.bytes);
+      } catch (...) {
+        report_current_exception("RangeObserver::after_map");
+      }
     }
+  } catch (const std::bad_alloc&) {
+    report_cleanup_failure(Failure{});  // no memory left to tell anybody
   }
+}
+
+// From the first chunk there to the last.
+MappedRange::Impl::Extent MappedRange::Impl::chunks_in(const Extent& extent) const {
+  const auto first = chunks_.lower_bound(extent.offset);
+  const auto behind = chunks_.lower_bound(extent.end());
+  if (first == behind) return {extent.offset, 0};
+  return {first->first, range::extent_of(*std::prev(behind)).end() - first->first};
 }
 
 void MappedRange::Impl::take_out(ChunkMap& released, const Extent& extent) {
@@ -84,11 +102,7 @@ void MappedRange::Impl::put_back(ChunkMap&& chunks) noexcept {
   chunks_.merge(std::move(chunks));
 }
 
-// Retires the chunks there, or waits and unmaps them. Those that stay mapped after a failure are the range's as before.
-Result<void> MappedRange::Impl::release(std::string_view call, const Extent& extent) {
-  if (options_.retire_queue) return retire(extent);
-  if (const Result<void> waited = uses_.so_far().wait_for(options_.device_wait); !waited)
-    return wait_failure(call, waited.failure());
+Result<void> MappedRange::Impl::unmap_now(const Extent& extent) {
   const std::size_t before = chunks_.size();
   Result<void> result =
       addresses_->unmap(chunks_, chunks_.lower_bound(extent.offset), chunks_.lower_bound(extent.end()), mapped_bytes_);
@@ -96,6 +110,7 @@ Result<void> MappedRange::Impl::release(std::string_view call, const Extent& ext
   return result;
 }
 
+// Behind the device's work. What could not be retired is the range's as before.
 Result<void> MappedRange::Impl::retire(const Extent& extent) {
   ChunkMap released;
   take_out(released, extent);
@@ -119,9 +134,15 @@ Result<void> MappedRange::Impl::retire(const Extent& extent) {
 Result<void> MappedRange::Impl::unmap(std::string_view call, std::size_t offset, std::size_t bytes) {
   const Extent extent{offset, bytes};
   if (auto allowed = allow_unmap(call, extent); !allowed) return allowed;
-  if (!range::meets(chunks_, extent)) return {};
-  tell_before_unmap(extent);
-  return release(call, extent);
+  const Extent chunks = chunks_in(extent);
+  if (chunks.bytes == 0) return {};
+  // Observers are told when nothing but the driver itself can stand in the way.
+  if (!options_.retire_queue)
+    if (auto waited = wait_for_device(call); !waited) return waited;
+  tell_before_unmap(chunks);
+  Result<void> result = options_.retire_queue ? retire(chunks) : unmap_now(chunks);
+  if (!result) tell_after_map(chunks);  // what they were told of did not happen
+  return result;
 }
 
 Result<void> MappedRange::Impl::truncate(std::size_t bytes) {
@@ -164,14 +185,15 @@ Result<SharedPhysicalMemory> MappedRange::Impl::replace(std::size_t offset, cons
   if (auto allowed = check_place("MappedRange::replace", extent, memory.properties().location); !allowed)
     return allowed.failure();
   if (auto allowed = allow_unmap("MappedRange::replace", extent); !allowed) return allowed.failure();
-  tell_before_unmap(extent);
   if (auto waited = wait_for_device("MappedRange::replace"); !waited) return waited.failure();
+  tell_before_unmap(extent);
 
   ChunkMap old;
   take_out(old, extent);
   const SharedPhysicalMemory previous = old.begin()->second;
   if (auto unmapped = addresses_->unmap(old); !unmapped) {
     put_back(std::move(old));
+    tell_after_map(extent);
     return unmapped.failure();
   }
   ChunkMap renewed;
@@ -203,10 +225,10 @@ Result<SharedPhysicalMemory> MappedRange::Impl::replace(std::size_t offset, cons
 void MappedRange::Impl::close() {
   const Extent whole{0, range::end_of(chunks_)};
   allow_unmap("MappedRange::close", whole).value();
-  if (!chunks_.empty()) tell_before_unmap(whole);
   wait_for_device("MappedRange::close").value();
+  if (!chunks_.empty()) tell_before_unmap(chunks_in(whole));
   addresses_->clear_quarantine({0, addresses_->size()}).value();
-  const auto deadline = std::chrono::steady_clock::now() + options_.device_wait;
+  const auto deadline = deadline_after(options_.device_wait);
   while (addresses_->is_retiring()) {
     options_.retire_queue->poll();
     if (!addresses_->is_retiring()) break;
@@ -227,33 +249,26 @@ void MappedRange::Impl::close() {
 
 // What the range still has when it goes: retired behind the device's work, or unmapped after it. Where neither can be
 // done it stays mapped for ever: better lost than taken from under running work.
-MappedRange::Impl::~Impl() {
+void MappedRange::Impl::end() noexcept {
+  changing_ = true;  // for good: observers cannot change what ends
   if (chunks_.empty()) return;
   constexpr std::string_view call = "MappedRange::~MappedRange";
-  Failure failure;
+  const Extent whole = chunks_in({0, SIZE_MAX});
   try {
-    tell_before_unmap({0, range::end_of(chunks_)});
-  } catch (const Error& error) {
-    report_cleanup_failure(error.failure());
-  } catch (const std::exception& error) {
-    failure.call = "RangeObserver::before_unmap";
-    failure.rule = error.what();
-    report_cleanup_failure(failure);
+    tell_before_unmap(whole);
+  } catch (...) {
+    report_current_exception("RangeObserver::before_unmap");
   }
   try {
-    Result<void> given = release(call, {0, SIZE_MAX});
-    if (!given && options_.retire_queue && !chunks_.empty()) {  // no room in the queue: wait here
-      options_.retire_queue.reset();
-      given = release(call, {0, SIZE_MAX});
-    }
+    if (options_.retire_queue && retire(whole)) return;
+    // No queue, or no room in it.
+    Result<void> given = wait_for_device(call);
+    if (given) given = unmap_now(whole);
     if (given) return;
-    failure = given.failure();
-  } catch (const Error& error) {
-    failure = error.failure();
-  } catch (const std::exception&) {
-    failure.rule = "There was no memory left for giving a range back";
+    report_cleanup_failure(given.failure());
+  } catch (...) {
+    report_current_exception(call);
   }
-  report_cleanup_failure(failure);
   if (!chunks_.empty()) abandon();
 }
 

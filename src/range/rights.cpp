@@ -48,6 +48,13 @@ Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
                      "Use memory of the host (LocationKind::host_numa), or copy");
   }
   if (changes.empty()) return {};
+  if (chunks_.empty()) {  // else the driver finds it out
+    const int devices = driver().device_count();
+    for (const AccessGrant& each : changes)
+      if (each.location.kind == LocationKind::device && (each.location.id < 0 || each.location.id >= devices))
+        return refusal("MappedRange::grant", to_string(each.location),
+                       fmt::format("There is no such device; the driver has {}", devices), "Name one that there is");
+  }
   std::vector<AccessGrant> after = changed(grants_, changes);
   std::vector<abi::CUmemAccessDesc> descriptors = range::descriptors_of(after);
   const std::vector<abi::CUmemAccessDesc> wanted = range::descriptors_of(changes);

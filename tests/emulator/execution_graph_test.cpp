@@ -91,6 +91,30 @@ TEST_F(Graphs, MayBeLaunchedInSeveralStreamsAtOnce) {
   EXPECT_EQ(runs, 3);
 }
 
+TEST_F(Graphs, RunOneLaunchAtATimeInWhicheverStream) {
+  Gate gate;
+  std::atomic<int> runs{0};
+  begin(one);
+  EXPECT_CODE(engine.submit(one, operation([&runs] {
+                              ++runs;
+                              return Outcome::done();
+                            })),
+              SUCCESS);
+  const auto exec = end(one);
+  const auto other = stream();
+  EXPECT_CODE(engine.submit(one, spinning_at(gate)), SUCCESS);
+  EXPECT_CODE(engine.launch(exec, one), SUCCESS);
+  EXPECT_CODE(engine.launch(exec, other), SUCCESS);
+  for (int tries = 0; tries < 1000; ++tries) {
+    ASSERT_EQ(engine.query_stream(other).code, abi::CUDA_ERROR_NOT_READY) << "the launch before has not begun";
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(runs, 0);
+  gate.open();
+  EXPECT_CODE(engine.synchronize_stream(other), SUCCESS);
+  EXPECT_EQ(runs, 2);
+}
+
 TEST_F(Graphs, KeepTheOrderOfForkAndJoin) {
   Gate gate;
   Journal journal;

@@ -18,3 +18,11 @@ foreach(header IN LISTS headers)
     endif()
   endforeach()
 endforeach()
+
+# The pages that messages and headers name are there, and their links lead somewhere there, too.
+foreach(page README.md docs/emulator.md docs/environment.md docs/guide/README.md)
+  if(NOT EXISTS "${PREFIX}/${DOCDIR}/${page}")
+    message(FATAL_ERROR "${page} was not installed under ${PREFIX}/${DOCDIR}")
+  endif()
+endforeach()
+run("${CMAKE_COMMAND}" "-DROOT=${PREFIX}/${DOCDIR}" -P "${LINKS}")

@@ -11,7 +11,18 @@ expect 2 "there is no preset 'hot'" "$dev" build hot
 expect 2 'path takes the name' "$dev" path
 expect 0 '^system  ' "$dev" doctor
 expect 0 '^Devices, as cuvmm doctor tells|^devices  .*./dev build' "$dev" doctor
+expect 2 'is not JSON; use: ' "$dev" doctor --json
+if [ -x "$1/build/release/tools/cuvmm/cuvmm" ]; then
+  expect 0 '^Devices, as cuvmm doctor tells' "$dev" doctor --driver emulated
+  expect 0 'yes, tried' "$dev" doctor --driver emulated --probe
+  expect 2 '--driver' "$dev" doctor --driver vulkan
+fi
 expect 2 "not '--fast'" "$dev" test --fast
+expect 2 './dev help tells' "$dev" test --fast
+expect 2 './dev help tells' "$dev" path
+for command in test path build lint; do
+  expect 0 '^usage: ./dev' "$dev" "$command" --help
+done
 expect 2 '--shard and --list go with --full' "$dev" test --shard 1/2
 for shard in 0/3 4/3 1/0 3 a/b '' 01/2; do
   expect 2 'I/N with 1 <= I <= N' "$dev" test --full --list --shard "$shard"

@@ -50,6 +50,44 @@ TEST(DoctorFindings, ThePageSaysWhyAndWhatToDo) {
     EXPECT_TRUE(contains(page, part)) << part << " in\n" << page;
 }
 
+TEST(DoctorFindings, AnnouncedFabricHandlesWithoutAChannelAreNoYes) {
+  Findings found = findings();
+  found.devices.pop_back();
+  Capability& fabric = found.devices[0].capabilities[Feature::fabric_handles];
+  const std::string label = "  fabric handles                                  ";
+  fabric = {FeatureState::unknown, 1, TrialResult::not_made, "There is no channel", "Make one"};
+  EXPECT_TRUE(contains(as_page(found), label + "announced; no IMEX channel\n")) << as_page(found);
+  fabric = {FeatureState::yes, 1, TrialResult::not_made, "", ""};
+  EXPECT_TRUE(contains(as_page(found), label + "yes\n")) << "a real machine with a channel";
+  found.emulated = true;
+  EXPECT_TRUE(contains(as_page(found), label + "announced; a trial tells of the IMEX channel\n")) << as_page(found);
+  fabric.trial = TrialResult::worked;
+  EXPECT_TRUE(contains(as_page(found), label + "yes, tried\n"));
+  fabric = {FeatureState::unknown, std::nullopt, TrialResult::not_made, "No answer", ""};
+  EXPECT_TRUE(contains(as_page(found), label + "not tried\n"));
+}
+
+TEST(DoctorFindings, TheLastSectionSaysWhichMachineItIsAbout) {
+  Findings found = findings();
+  EXPECT_TRUE(contains(as_page(found), "\nThis machine\n"));
+  found.emulated = true;
+  EXPECT_TRUE(contains(as_page(found), "\nThis machine, not the emulated one\n"));
+}
+
+TEST(DoctorFindings, TheHandlesOfWindowsAreLastAndToldOnceIfTheyAreAlike) {
+  Findings found = findings();
+  found.devices.pop_back();
+  const std::string together = "  Win32 handles, Win32 KMT handles                ";
+  std::string page = as_page(found);
+  EXPECT_TRUE(contains(page, together)) << page;
+  EXPECT_GT(page.find(together), page.find("stream waits by NOR"));
+  found.devices[0].capabilities[Feature::win32_kmt_handles].state = FeatureState::no;
+  page = as_page(found);
+  EXPECT_FALSE(contains(page, together)) << page;
+  EXPECT_TRUE(contains(page, "  Win32 handles                                   yes\n")) << page;
+  EXPECT_TRUE(contains(page, "  Win32 KMT handles                               no\n")) << page;
+}
+
 TEST(DoctorFindings, DevicesThatAreAlikeAreToldOnce) {
   Findings found = findings();
   EXPECT_TRUE(contains(as_page(found), "all as device 0\n"));

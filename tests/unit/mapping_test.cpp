@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "cuvmm/access_grant.hpp"
 #include "recording_handler.hpp"
 #include "scripted_driver.hpp"
 
@@ -52,6 +53,24 @@ TEST_F(MappingTest, IsRefusedWhereItWouldRunPastTheReservation) {
   }
   EXPECT_EQ(fake_->count(EntryPoint::cuMemMap), 0u);
   EXPECT_TRUE(Mapping::try_create(range, 4_MiB, memory));
+}
+
+TEST_F(MappingTest, OwnersThatOwnNothingAreRefused) {
+  auto range = AddressReservation::create(driver_, 8_MiB);
+  auto memory = PhysicalMemory::create(driver_, {}, 2_MiB);
+  auto mapping = Mapping::create(range, 0, memory);
+  mapping.unmap();
+  EXPECT_THROW(mapping.unmap(), InvalidUse);
+  EXPECT_THROW(grant(mapping, Location::host(), AccessRights::read), InvalidUse);
+  memory.release();
+  EXPECT_THROW(memory.release(), InvalidUse);
+  EXPECT_THROW(static_cast<void>(Mapping::create(range, 0, memory)), InvalidUse);
+  range.free();
+  EXPECT_THROW(range.free(), InvalidUse);
+  memory = PhysicalMemory::create(driver_, {}, 2_MiB);
+  EXPECT_THROW(static_cast<void>(Mapping::create(range, 0, memory)), InvalidUse);
+  range = AddressReservation::create(driver_, 8_MiB);
+  EXPECT_NO_THROW(static_cast<void>(Mapping::create(range, 0, memory)));
 }
 
 TEST_F(MappingTest, IsRefusedAcrossDrivers) {

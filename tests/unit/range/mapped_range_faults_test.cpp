@@ -102,6 +102,20 @@ TEST_F(MappedRangeFaults, C34_DestructorsNeverThrow) {
   }
 }
 
+TEST_F(MappedRangeFaults, AMapThatIsReportedAsFailedDoesNotStay) {
+  auto range = MappedRange::create(machine_.driver(), pages());
+  const Alive alive = machine_.alive();
+  machine_.faults().inject({EntryPoint::cuMemMap, 2, abi::CUDA_ERROR_UNKNOWN, driver::FaultTiming::after, false});
+  EXPECT_FALSE(range.try_append(6_MiB));
+  EXPECT_EQ(machine_.alive(), alive);
+  const auto memory = PhysicalMemory::create(machine_.driver(), {}, 2_MiB);
+  const auto reservation = AddressReservation::create(machine_.driver(), 2_MiB);
+  machine_.faults().inject({EntryPoint::cuMemMap, 1, abi::CUDA_ERROR_UNKNOWN, driver::FaultTiming::after, false});
+  EXPECT_FALSE(Mapping::try_create(reservation, 0, memory));
+  EXPECT_TRUE(Mapping::try_create(reservation, 0, memory)) << "the addresses are free";
+  EXPECT_EQ(range.append(6_MiB), 0u);
+}
+
 TEST_F(MappedRangeFaults, C35_KeysAndValuesGrowTogetherOrNotAtAll) {
   auto keys = MappedRange::create(machine_.driver(), pages());
   auto values = MappedRange::create(machine_.driver(), pages());
@@ -116,7 +130,8 @@ TEST_F(MappedRangeFaults, C35_KeysAndValuesGrowTogetherOrNotAtAll) {
       machine_.fail(entry, call);
       const auto grown = try_append_all(both);
       ASSERT_FALSE(grown) << driver::name(entry) << " " << call;
-      EXPECT_NE(grown.failure().arguments.find(call > calls / 2 ? "append 1 of 2" : "append 0 of 2"), std::string::npos)
+      EXPECT_NE(grown.failure().arguments.find(call > calls / 2 ? "appends[1] of 2" : "appends[0] of 2"),
+                std::string::npos)
           << grown.failure().arguments;
       EXPECT_EQ(state(keys) + state(values), before) << driver::name(entry) << " " << call;
       EXPECT_EQ(machine_.alive(), alive) << driver::name(entry) << " " << call;

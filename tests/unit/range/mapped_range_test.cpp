@@ -362,6 +362,10 @@ TEST_F(MappedRangeTest, SaysThatTheAddressesBehindItAreTaken) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.failure().kind, ErrorKind::out_of_address_space);
   EXPECT_NE(refused.failure().message().find("larger capacity"), std::string::npos) << refused.failure().message();
+  EXPECT_EQ(refused.failure().asked_bytes, 6_MiB);
+  const auto mapped = one.try_map(4_MiB, 4_MiB);
+  ASSERT_FALSE(mapped);
+  EXPECT_EQ(mapped.failure().call, "MappedRange::map");
   EXPECT_EQ(machine_.alive().reservations, 2u);
   EXPECT_EQ(one.append(4_MiB), 0u) << "what fits is appended";
 }
@@ -376,8 +380,15 @@ TEST_F(MappedRangeTest, C31_TheCapacityIsHalvedWhereAddressesAreFew) {
   EXPECT_LE(one.capacity(), 48_GiB);
   one.append(2_MiB);
   options.capacity = 100_GiB;
-  EXPECT_THROW(static_cast<void>(MappedRange::create(machine.driver(), options)), OutOfAddressSpace)
-      << "a capacity that was asked for is not less";
+  const auto refused = MappedRange::try_create(machine.driver(), options);
+  ASSERT_FALSE(refused) << "a capacity that was asked for is not less";
+  EXPECT_EQ(refused.failure().kind, ErrorKind::out_of_address_space);
+  ASSERT_TRUE(refused.failure().largest_hole_bytes);
+  options.capacity = *refused.failure().largest_hole_bytes;
+  EXPECT_GT(options.capacity, 0u);
+  EXPECT_NO_THROW(static_cast<void>(MappedRange::create(machine.driver(), options))) << "what was told does fit";
+  options.capacity = *refused.failure().largest_hole_bytes + 2_MiB;
+  EXPECT_FALSE(MappedRange::try_create(machine.driver(), options)) << "and it is the largest that does";
   options.capacity = 1_GiB;
   EXPECT_NO_THROW(static_cast<void>(MappedRange::create(machine.driver(), options)));
 }
@@ -412,6 +423,13 @@ TEST_F(MappedRangeTest, C51_ClashingOptionsAreRefusedAtOnce) {
   options.require_features = true;
   EXPECT_TRUE(refused(options)) << "no feature is asked for";
   options.memory.compression = true;
+  EXPECT_FALSE(refused(options));
+  options = small(SIZE_MAX);
+  EXPECT_TRUE(refused(options));
+  options = small();
+  options.alignment = 3;
+  EXPECT_TRUE(refused(options));
+  options.alignment = 4_MiB;
   EXPECT_FALSE(refused(options));
   options = small();
   options.device_wait = std::chrono::milliseconds(-1);
@@ -585,6 +603,179 @@ TEST_F(MappedRangeTest, ObserversHearOfChangesInTime) {
   const auto veto = one.observe({[](std::size_t, std::size_t) { throw std::runtime_error("not now"); }, {}});
   EXPECT_THROW(one.unmap(0, one.size()), std::runtime_error);
   EXPECT_NE(one.mapped_bytes(), 0u);
+}
+
+TEST_F(MappedRangeTest, HooksAndObserversCannotChangeTheRangeThatCallsThem) {
+  PhysicalSourceOptions few;
+  few.budgets = {{device0, 8_MiB}};
+  MappedRangeOptions options = small();
+  options.source = PhysicalSource::create(machine_.driver(), few);
+  auto one = range(options);
+  auto other = range(options);
+  one.append(4_MiB);
+  other.append(4_MiB);
+  std::vector<ErrorKind> refused;
+  const auto hook = options.source->add_reclaim_hook([&](const ReclaimRequest&) -> std::size_t {
+    if (const auto own = one.try_truncate(0); !own) refused.push_back(own.failure().kind);
+    other.truncate(0);  // others may be changed
+    return 4_MiB;
+  });
+  EXPECT_EQ(one.append(2_MiB), 4_MiB);
+  EXPECT_EQ(one.mapped_bytes(), 6_MiB) << "its content is whole";
+  const auto observation = one.observe({[&](std::size_t, std::size_t) {
+                                          if (const auto own = one.try_append(2_MiB); !own)
+                                            refused.push_back(own.failure().kind);
+                                        },
+                                        {}});
+  one.truncate(2_MiB);
+  const RangeAppend batch[] = {{&one, 2_MiB}};
+  EXPECT_EQ(refused, (std::vector{ErrorKind::invalid_use, ErrorKind::invalid_use}));
+  EXPECT_TRUE(try_append_all(batch)) << "afterwards it can be changed again";
+  EXPECT_NO_THROW(one.append(2_MiB));
+}
+
+TEST_F(MappedRangeTest, IsRefusedAfterItWasClosedOrMovedFrom) {
+  auto one = range();
+  one.append(2_MiB);
+  one.close();
+  for (const auto& use : std::vector<std::function<void()>>{
+           [&] { one.close(); }, [&] { one.append(2_MiB); }, [&] { one.map(0, 2_MiB); }, [&] { one.unmap(0, 2_MiB); },
+           [&] { one.truncate(0); }, [&] { one.grant(device1); }, [&] { one.revoke(device1); },
+           [&] {
+             append_all({{&one, 2_MiB}});
+           }}) {
+    EXPECT_THROW(use(), InvalidUse);
+  }
+  one = range();
+  EXPECT_NO_THROW(one.append(2_MiB));
+}
+
+TEST_F(MappedRangeTest, BytesBehindItsAddressesAreRefused) {
+  auto one = range(small(8_MiB));
+  one.append(4_MiB);
+  EXPECT_THROW(one.unmap(0, 1_TiB), InvalidUse) << "a wrong unit does not empty the range";
+  EXPECT_THROW(one.unmap(10_MiB, 0), InvalidUse);
+  EXPECT_EQ(one.mapped_bytes(), 4_MiB);
+  one.unmap(0, 8_MiB);
+  EXPECT_EQ(one.mapped_bytes(), 0u);
+}
+
+TEST_F(MappedRangeTest, AHoleHasNoMemory) {
+  auto one = range();
+  one.map(4_MiB, 2_MiB);
+  const SharedPhysicalMemory none = one.memory_at(0);
+  EXPECT_FALSE(none);
+  EXPECT_EQ(none.size(), 0u);
+  EXPECT_THROW(static_cast<void>(none.properties()), InvalidUse);
+  EXPECT_THROW(static_cast<void>(none.memory()), InvalidUse);
+  EXPECT_EQ(one.memory_at(4_MiB).properties().location, device0);
+  const auto refused = one.try_append(none);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure().call, "MappedRange::append");
+}
+
+TEST_F(MappedRangeTest, NamesDevicesThatAreNotThere) {
+  MappedRangeOptions options = small();
+  options.grants = {{Location::device(DeviceOrdinal(7)), AccessRights::read}};
+  EXPECT_THROW(static_cast<void>(MappedRange::create(machine_.driver(), options)), InvalidUse);
+  options.grants = {{device1, AccessRights::read}};
+  EXPECT_NO_THROW(static_cast<void>(MappedRange::create(machine_.driver(), options)));
+  auto one = range();
+  EXPECT_THROW(one.grant(Location::device(DeviceOrdinal(7))), InvalidUse) << "also before anything is mapped";
+  EXPECT_THROW(one.grant(Location::device(DeviceOrdinal(-1))), InvalidUse);
+  EXPECT_EQ(one.grants().size(), 1u);
+  EXPECT_NO_THROW(one.grant(device1));
+}
+
+TEST_F(MappedRangeTest, AppendsNeverBeginInAHole) {
+  auto one = range(small(4_MiB, ChunkPolicy::bounded(0.9)));
+  one.append(5_MiB);
+  one.truncate(0);
+  one.append(3_MiB);
+  const auto chunks = one.chunks();
+  ASSERT_GT(chunks.size(), 1u) << "slack lies behind the border of a reservation";
+  one.unmap(0, chunks[0].bytes);
+  const std::size_t at = one.append(1_MiB);
+  EXPECT_TRUE(one.memory_at(at)) << at;
+  EXPECT_TRUE(one.memory_at(at + 1_MiB - 1));
+  EXPECT_EQ(one.size(), at + 1_MiB);
+}
+
+TEST_F(MappedRangeTest, ObserversMayThrowAnythingAndRegisterOthers) {
+  {
+    RangeObservation observation;
+    auto one = range();
+    one.append(2_MiB);
+    std::vector<RangeObservation> more;
+    observation = one.observe({[](std::size_t, std::size_t) { throw 42; },
+                               [&](std::size_t, std::size_t) {
+                                 for (int i = 0; i < 10; ++i) more.push_back(one.observe({}));
+                                 throw 43;
+                               }});
+    one.append(2_MiB);
+    EXPECT_EQ(more.size(), 10u);
+    EXPECT_THROW(one.unmap(0, 2_MiB), int) << "an exception stops the change";
+    EXPECT_EQ(one.mapped_bytes(), 4_MiB);
+  }
+  EXPECT_EQ(clean_up_.failures.size(), 2u) << "after the map, and before the end";
+  EXPECT_EQ(machine_.alive(), Alive{});
+}
+
+TEST_F(MappedRangeTest, ObserversSeeTheRangeThatEnds) {
+  RangeObservation observation;
+  auto one = range();
+  one.append(2_MiB);
+  const DeviceAddress address = one.address();
+  DeviceAddress seen;
+  observation = one.observe({[&](std::size_t, std::size_t) { seen = one.address(); }, {}});
+  one = range();
+  EXPECT_EQ(seen, address) << "not the one that takes its place";
+}
+
+TEST_F(MappedRangeTest, ObserversAreToldOfChunksAndOfWhatDidNotHappen) {
+  auto one = range(small(64_MiB));
+  one.map(4_MiB, 2_MiB);
+  std::vector<std::string> heard;
+  const auto note = [&](const char* what) {
+    return [&heard, what](std::size_t offset, std::size_t bytes) {
+      heard.push_back(std::string(what) + " " + std::to_string(offset >> 20) + "+" + std::to_string(bytes >> 20));
+    };
+  };
+  const auto observation = one.observe({note("before"), note("after")});
+  machine_.fail(EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN);
+  EXPECT_FALSE(one.try_unmap(0, 64_MiB));
+  EXPECT_EQ(heard, (std::vector<std::string>{"before 4+2", "after 4+2"})) << "it is still there";
+  heard.clear();
+  one.unmap(0, 64_MiB);
+  EXPECT_EQ(heard, (std::vector<std::string>{"before 4+2"}));
+}
+
+TEST_F(MappedRangeTest, FeaturesOfDeviceMemoryAreNotAskedOfTheHost) {
+  MappedRangeOptions options = small();
+  options.memory.compression = true;
+  auto one = range(options);
+  one.append(1, Location::host_numa(0));
+  EXPECT_TRUE(one.properties().compression) << "nothing is known of device memory yet";
+  one.append(2_MiB);
+  EXPECT_TRUE(one.properties().compression);
+  EXPECT_NO_THROW(one.append(2_MiB, Location::host_numa(0)));
+}
+
+TEST_F(MappedRangeTest, APolicyOfHugeChunksIsCutToWhatThereIs) {
+  auto one = range(small(8_MiB, ChunkPolicy::fixed(SIZE_MAX)));
+  EXPECT_EQ(one.append(1), 0u);
+  EXPECT_EQ(one.mapped_bytes(), 8_MiB);
+}
+
+TEST_F(MappedRangeTest, RefusesPlacesThatAreNotThere) {
+  MappedRangeOptions options = small();
+  for (const Location& place :
+       {Location::device(DeviceOrdinal(99)), Location::device(DeviceOrdinal(-1)), Location::host_numa(-1)}) {
+    options.memory.location = place;
+    EXPECT_THROW(static_cast<void>(MappedRange::create(machine_.driver(), options)), InvalidUse) << place.id;
+  }
+  options.memory.location = device1;
+  EXPECT_NO_THROW(static_cast<void>(MappedRange::create(machine_.driver(), options)));
 }
 
 TEST_F(MappedRangeTest, MovesAsAValue) {

@@ -78,6 +78,35 @@ TEST_F(MappedRangeUses, AWaitThatLastsTooLongChangesNothing) {
   expect_no_complaint();
 }
 
+TEST_F(MappedRangeUses, ALongWaitIsALongWait) {
+  auto range = MappedRange::create(machine_.driver(), small(std::chrono::milliseconds::max()));
+  range.append(2_MiB);
+  range.used_on(stream_);
+  machine_.wait(stream_, word_);
+  std::thread opener([&] {
+    std::this_thread::sleep_for(20ms);
+    RetirementMachine::open(word_);
+  });
+  EXPECT_TRUE(range.try_unmap(0, 2_MiB));
+  opener.join();
+  expect_no_complaint();
+}
+
+TEST_F(MappedRangeUses, ObserversAreNotToldOfWhatTheDeviceIsNotReadyFor) {
+  auto range = MappedRange::create(machine_.driver(), small(5ms));
+  range.append(2_MiB);
+  int told = 0;
+  const auto observation = range.observe({[&](std::size_t, std::size_t) { ++told; }, {}});
+  range.used_on(stream_);
+  machine_.wait(stream_, word_);
+  EXPECT_THROW(range.unmap(0, 2_MiB), TimedOut);
+  EXPECT_EQ(told, 0);
+  RetirementMachine::open(word_);
+  call<EntryPoint::cuStreamSynchronize>(machine_.api(), stream_);
+  range.unmap(0, 2_MiB);
+  EXPECT_EQ(told, 1);
+}
+
 TEST_F(MappedRangeUses, AQueueUnmapsBehindTheWorkAndTheCallerGoesOn) {
   MappedRangeOptions options = small(5ms);
   options.retire_queue = RetireQueue::create(machine_.driver());

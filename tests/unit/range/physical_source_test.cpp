@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "range_machine.hpp"
@@ -226,11 +227,86 @@ TEST_F(PhysicalSourceTest, RefusesOptionsThatClash) {
   EXPECT_THROW(source(options), InvalidUse);
   options.budgets.pop_back();
   EXPECT_NO_THROW(source(options));
-  options.budgets[0].bytes = 0;
-  options.recycle_limit = 2_MiB;
+  options.pressure_wait = std::chrono::milliseconds(-1);
   EXPECT_THROW(source(options), InvalidUse);
-  options.recycle_limit = 0;
+  options.pressure_wait = std::chrono::milliseconds::max();
   EXPECT_NO_THROW(source(options));
+}
+
+TEST_F(PhysicalSourceTest, AHookMayAskTheSource) {
+  const auto from = source(budget(4_MiB));
+  SharedPhysicalMemory held = from->acquire({}, 4_MiB);
+  int calls = 0;
+  const auto hook = from->add_reclaim_hook([&](const ReclaimRequest&) -> std::size_t {
+    ++calls;
+    EXPECT_FALSE(from->try_acquire({}, 2_MiB)) << "and is not asked again for that";
+    held = {};
+    return 4_MiB;
+  });
+  EXPECT_TRUE(from->try_acquire({}, 2_MiB));
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(PhysicalSourceTest, HooksMayThrowAnything) {
+  const auto from = source(budget(2_MiB));
+  const auto held = from->acquire({}, 2_MiB);
+  const auto hook = from->add_reclaim_hook([](const ReclaimRequest&) -> std::size_t { throw 42; });
+  EXPECT_FALSE(from->try_acquire({}, 2_MiB));
+  EXPECT_EQ(clean_up_.failures.size(), 1u);
+}
+
+TEST_F(PhysicalSourceTest, DoesNotRecycleWhatMayHaveBeenExported) {
+  PhysicalSourceOptions options;
+  options.recycle_limit = 1_GiB;
+  const auto from = source(options);
+  MemoryProperties exportable;
+  exportable.handle_types = HandleType::posix_file_descriptor;
+  static_cast<void>(from->acquire(exportable, 2_MiB));
+  EXPECT_EQ(from->counters().recyclable_bytes, 0u);
+  static_cast<void>(from->acquire({}, 2_MiB));
+  EXPECT_EQ(from->counters().recyclable_bytes, 2_MiB);
+}
+
+TEST_F(PhysicalSourceTest, TheCountersTellWhatWasThere) {
+  const auto from = source(budget(4_MiB, 1_GiB));
+  MemoryProperties host;
+  host.location = Location::host_numa(0);
+  static_cast<void>(from->acquire(host, 8_MiB));  // waits for re-use
+  const auto held = from->acquire({}, 4_MiB);
+  EXPECT_FALSE(from->try_acquire(host, std::size_t{1} << 50)) << "more than there is";
+  EXPECT_EQ(from->counters().peak_bytes, 12_MiB) << "what could not be created was never there";
+  static_cast<void>(from->acquire(host, 8_MiB));
+  const auto refused = from->try_acquire({}, 2_MiB);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure().live_bytes, 4_MiB);
+  EXPECT_EQ(refused.failure().recyclable_bytes, 0u) << "of the device, not of the host";
+}
+
+TEST_F(PhysicalSourceTest, TheHostAtLargeIsOneLocation) {
+  PhysicalSourceOptions options;
+  options.budgets = {{Location::host(), 2_MiB}};
+  const auto from = source(options);
+  MemoryProperties numbered;
+  numbered.location = {LocationKind::host, 3};
+  const auto first = from->try_acquire(numbered, 2_MiB);
+  EXPECT_FALSE(from->try_acquire(numbered, 2_MiB)) << "the number means nothing";
+}
+
+TEST_F(PhysicalSourceTest, QueuesMayGoWhileOthersAreRegistered) {
+  const auto from = source();
+  const auto other = RetireQueue::create(machine_.driver());
+  std::atomic<bool> done = false;
+  std::thread registering([&] {
+    while (!done) from->drain_under_pressure(other);
+  });
+  for (int round = 0; round < 3000; ++round) {
+    auto queue = RetireQueue::create(machine_.driver());
+    from->drain_under_pressure(queue);
+    queue->retire(from->acquire({}, 2_MiB), PendingWork());
+  }
+  done = true;
+  registering.join();
+  EXPECT_EQ(from->counters().live_bytes, 0u);
 }
 
 TEST_F(PhysicalSourceTest, ThreadsNeverPassTheBudget) {

@@ -20,7 +20,22 @@ std::string beneath(std::string_view intro, const std::string& sentence) {
   return sentence.empty() ? std::string() : fmt::format("      {}{}\n", intro, sentence);
 }
 
-std::string verdict(const Capability& capability) {
+bool needs_imex_channel(Feature feature) {
+  return feature == Feature::fabric_handles || feature == Feature::host_numa_multinode_ipc;
+}
+
+// What is known without a trial. That fabric handles are announced says little: they need an IMEX channel, too, of
+// whose absence the library knows on a real machine, and on an emulated one nothing before a trial.
+std::string untried(Feature feature, const Capability& capability, bool emulated) {
+  if (needs_imex_channel(feature) && capability.attribute.value_or(0) != 0) {
+    if (capability.state == FeatureState::unknown) return "announced; no IMEX channel";
+    if (capability.state == FeatureState::yes && emulated) return "announced; a trial tells of the IMEX channel";
+  }
+  if (capability.state == FeatureState::unknown) return "not tried";
+  return std::string(to_string(capability.state));
+}
+
+std::string verdict(Feature feature, const Capability& capability, bool emulated) {
   switch (capability.trial) {
     case TrialResult::worked:
       return "yes, tried";
@@ -30,18 +45,27 @@ std::string verdict(const Capability& capability) {
     case TrialResult::not_made:
       break;
   }
-  if (capability.state == FeatureState::unknown) return "not tried";
-  return std::string(to_string(capability.state));
+  return untried(feature, capability, emulated);
 }
 
-std::string features(const Capabilities& capabilities) {
+std::string feature_lines(std::string_view label, const std::string& verdict, const Capability& capability) {
+  return line(label, verdict) + beneath("why: ", capability.reason) + beneath("do:  ", capability.remedy);
+}
+
+// The handles of Windows last, and together if they are alike, since here nobody can have them.
+std::string features(const Capabilities& capabilities, bool emulated) {
+  const auto lines = [&](Feature feature, std::string_view label) {
+    return feature_lines(label, verdict(feature, capabilities[feature], emulated), capabilities[feature]);
+  };
   std::string text;
-  for (const Feature feature : all_features()) {
-    const Capability& capability = capabilities[feature];
-    text += line(to_string(feature), verdict(capability));
-    text += beneath("why: ", capability.reason);
-    text += beneath("do:  ", capability.remedy);
-  }
+  for (const Feature feature : all_features())
+    if (feature != Feature::win32_handles && feature != Feature::win32_kmt_handles)
+      text += lines(feature, to_string(feature));
+  if (capabilities[Feature::win32_handles] == capabilities[Feature::win32_kmt_handles])
+    return text + lines(Feature::win32_handles, fmt::format("{}, {}", to_string(Feature::win32_handles),
+                                                            to_string(Feature::win32_kmt_handles)));
+  for (const Feature feature : {Feature::win32_handles, Feature::win32_kmt_handles})
+    text += lines(feature, to_string(feature));
   return text;
 }
 
@@ -84,7 +108,7 @@ std::string device(const Findings& findings, std::size_t index) {
     const Capabilities& other = findings.devices[earlier].capabilities;
     if (alike(capabilities, other)) return text + fmt::format("  all as device {}\n", other.device.value);
   }
-  return text + features(capabilities) + numbers(capabilities);
+  return text + features(capabilities, findings.emulated) + numbers(capabilities);
 }
 
 std::string peer_matrix(const Findings& findings) {
@@ -102,7 +126,7 @@ std::string peer_matrix(const Findings& findings) {
 }
 
 std::string machine(const Findings& findings) {
-  std::string text = "\nThis machine\n";
+  std::string text = findings.emulated ? "\nThis machine, not the emulated one\n" : "\nThis machine\n";
   if (findings.imex_channels.empty()) text += line("IMEX channels", fmt::format("none in {}", imex_channel_directory));
   for (const ImexChannel& each : findings.imex_channels)
     text += line(fmt::format("IMEX channel {}", each.number),
@@ -134,8 +158,8 @@ std::string as_page(const Findings& findings) {
   text += peer_matrix(findings);
   text += machine(findings);
   if (needs_action(findings)) return text + "\nSomething is missing or refused: see the lines with \"do:\" above.\n";
-  if (findings.probed) return text + "\nAll that the devices announce and that was tried works.\n";
-  return text + "\nNothing was tried: what the devices announce is proved by --probe.\n";
+  if (findings.probed) return text + "\nEverything that was tried works.\n";
+  return text + "\nNothing was tried: doctor --probe tries what the devices announce.\n";
 }
 
 }  // namespace cuvmm::doctor
