@@ -77,6 +77,7 @@ constexpr unsigned long long default_stream = 0;
 constexpr unsigned long long legacy_stream_flag = 1;
 constexpr unsigned long long per_thread_stream_flag = 2;
 
+// In the order of the call. NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
 struct Asked {
   const char* name;
   int version;
