@@ -11,6 +11,18 @@ namespace cuvmm {
 using driver::call;
 using driver::EntryPoint;
 
+std::string_view to_string(AccessRights rights) noexcept {
+  switch (rights) {
+    case AccessRights::none:
+      return "no access";
+    case AccessRights::read:
+      return "read";
+    case AccessRights::read_write:
+      return "read and write";
+  }
+  return "unknown rights";
+}
+
 Result<void> try_grant(const Mapping& mapping, std::span<const AccessGrant> grants) {
   if (mapping.size() == 0) return owns_nothing("cuvmm::grant", "mapping");
   std::vector<abi::CUmemAccessDesc> descriptors;

@@ -88,18 +88,6 @@ PointerInfo plain(DeviceAddress address, const PointerFacts& facts) {
   return info;
 }
 
-std::string_view name_of(AccessRights rights) noexcept {
-  switch (rights) {
-    case AccessRights::none:
-      return "no access";
-    case AccessRights::read:
-      return "read";
-    case AccessRights::read_write:
-      return "read and write";
-  }
-  return "unknown rights";
-}
-
 std::string names_of(HandleTypes types) {
   std::string text;
   const auto add = [&](HandleType type, std::string_view name) {
@@ -153,7 +141,7 @@ std::string text_of_rights(const PointerInfo& info) {
   std::string text;
   for (const AccessGrant& each : info.rights)
     if (each.rights != AccessRights::none)
-      text += fmt::format("{}{} for {}", text.empty() ? "; " : ", ", name_of(each.rights), to_string(each.location));
+      text += fmt::format("{}{} for {}", text.empty() ? "; " : ", ", to_string(each.rights), to_string(each.location));
   return text.empty() ? "; nobody may access it" : text;
 }
 

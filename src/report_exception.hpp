@@ -13,6 +13,7 @@ inline void report_current_exception(std::string_view call) noexcept {
   try {
     Failure failure;
     failure.call = call;
+    failure.way_out = "Let it catch its exceptions";
     try {
       throw;
     } catch (const Error& error) {

@@ -9,6 +9,7 @@
 #include "backoff.hpp"
 #include "pending_work_state.hpp"
 #include "refusal.hpp"
+#include "report_exception.hpp"
 
 namespace cuvmm {
 
@@ -89,16 +90,8 @@ RetireQueue::Leaked& RetireQueue::leaked() {
 void RetireQueue::call_and_report(void (*call)(void*), void* callable) noexcept {
   try {
     call(callable);
-  } catch (const Error& error) {
-    report_cleanup_failure(error.failure());
   } catch (...) {
-    try {
-      report_cleanup_failure(refusal("RetireQueue::retire_call", "", ErrorKind::driver_failure,
-                                     "What was retired threw an exception when it was called",
-                                     "Let it catch its exceptions"));
-    } catch (const std::exception&) {
-      report_cleanup_failure(Failure{});
-    }
+    report_current_exception("RetireQueue::retire_call");
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "cuvmm/mapping.hpp"
 #include "cuvmm/memory_properties.hpp"
@@ -10,6 +11,9 @@
 namespace cuvmm {
 
 enum class AccessRights : int { none = 0, read = 1, read_write = 3 };  // the values of CUmemAccess_flags
+
+// "no access", "read", "read and write".
+[[nodiscard]] std::string_view to_string(AccessRights rights) noexcept;
 
 // The rights of one location to a mapping.
 struct AccessGrant {

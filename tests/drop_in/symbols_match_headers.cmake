@@ -1,6 +1,6 @@
 # Compares the list of the driver's SYMBOLS with a toolkit of the same version: the library that it links programs with
-# (STUB), and the versions in the names of the function types in its headers (INCLUDE).
-execute_process(COMMAND "${NM}" -D --defined-only "${STUB}" OUTPUT_VARIABLE exported COMMAND_ERROR_IS_FATAL ANY)
+# (LINK_LIBRARY), and the versions in the names of the function types in its headers (INCLUDE).
+execute_process(COMMAND "${NM}" -D --defined-only "${LINK_LIBRARY}" OUTPUT_VARIABLE exported COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL " cu[A-Za-z0-9_]+" exported "${exported}")
 list(TRANSFORM exported STRIP)
 set(types "")

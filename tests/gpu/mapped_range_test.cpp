@@ -3,14 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cuvmm/cuvmm.hpp>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "driver/call.hpp"
-#include "gpu/kernel_image.hpp"
-#include "gpu/kernel_signatures.hpp"
+#include "on_gpu.hpp"
 
 namespace cuvmm {
 namespace {
@@ -20,29 +16,8 @@ using namespace std::chrono_literals;
 using driver::call;
 using driver::EntryPoint;
 
-class MappedRangeOnGpu : public testing::Test {
+class MappedRangeOnGpu : public test::OnGpu {
  protected:
-  MappedRangeOnGpu() {
-    CUmodule module = nullptr;
-    call<EntryPoint::cuModuleLoadData>(api(), &module, gpu::kernel_image().data());
-    call<EntryPoint::cuModuleGetFunction>(api(), &spin_, module, std::string(gpu::SpinParameters::kernel).c_str());
-  }
-
-  [[nodiscard]] driver::Interface& api() const { return driver_.interface(); }
-
-  CUstream stream() {
-    CUstream made = nullptr;
-    call<EntryPoint::cuStreamCreate>(api(), &made, static_cast<unsigned>(CU_STREAM_NON_BLOCKING));
-    return made;
-  }
-
-  // A kernel that reads the first word until it is not 0, or for some seconds.
-  void spin(DeviceAddress flag, CUstream stream) {
-    gpu::SpinParameters parameters{flag.value, std::uint64_t{1} << 25};
-    auto arguments = gpu::arguments(parameters);
-    call<EntryPoint::cuLaunchKernel>(api(), spin_, 1U, 1U, 1U, 1U, 1U, 1U, 0U, stream, arguments.data(), nullptr);
-  }
-
   std::vector<std::byte> read(const MappedRange& range, std::size_t offset, std::size_t bytes) {
     std::vector<std::byte> content(bytes);
     copy_bytes_from_device(driver_, content, range.address() + offset);
@@ -55,11 +30,6 @@ class MappedRangeOnGpu : public testing::Test {
     options.chunks = ChunkPolicy::fixed(bytes);
     return options;
   }
-
-  Driver driver_ = Driver::cuda();
-  Device device_ = driver_.device(DeviceOrdinal{0});
-  CurrentContext context_{device_};
-  CUfunction spin_ = nullptr;
 };
 
 std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {

@@ -4,15 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cuvmm/cuvmm.hpp>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "driver/call.hpp"
-#include "gpu/kernel_image.hpp"
-#include "gpu/kernel_signatures.hpp"
+#include "on_gpu.hpp"
 
 namespace cuvmm {
 namespace {
@@ -22,25 +18,11 @@ using namespace std::chrono_literals;
 using driver::call;
 using driver::EntryPoint;
 
-class RetireQueueOnGpu : public testing::Test {
+class RetireQueueOnGpu : public test::OnGpu {
  protected:
-  RetireQueueOnGpu() {
-    EXPECT_TRUE(gpu::kernel_image_runs_on_gpus());
-    CUmodule module = nullptr;
-    call<EntryPoint::cuModuleLoadData>(api(), &module, gpu::kernel_image().data());
-    call<EntryPoint::cuModuleGetFunction>(api(), &spin_, module, std::string(gpu::SpinParameters::kernel).c_str());
-  }
   void TearDown() override {
     EXPECT_TRUE(queue_->drain_for(60s));
     EXPECT_EQ(api().cuCtxSynchronize(), CUDA_SUCCESS);
-  }
-
-  [[nodiscard]] driver::Interface& api() const { return driver_.interface(); }
-
-  CUstream stream(unsigned flags = CU_STREAM_NON_BLOCKING) {
-    CUstream made = nullptr;
-    call<EntryPoint::cuStreamCreate>(api(), &made, flags);
-    return made;
   }
 
   // Memory of zeros.
@@ -54,19 +36,10 @@ class RetireQueueOnGpu : public testing::Test {
     return mapping;
   }
 
-  // A kernel that reads the memory until release() is seen in it, or for some seconds.
-  void spin(const Mapping& mapping, CUstream stream) {
-    gpu::SpinParameters parameters{mapping.address().value, std::uint64_t{1} << 25};
-    auto arguments = gpu::arguments(parameters);
-    call<EntryPoint::cuLaunchKernel>(api(), spin_, 1U, 1U, 1U, 1U, 1U, 1U, 0U, stream, arguments.data(), nullptr);
-  }
+  // Ends the kernel that spins on that flag.
   void release(CUdeviceptr flag, CUstream stream) { call<EntryPoint::cuMemsetD32Async>(api(), flag, 1U, 1U, stream); }
 
-  Driver driver_ = Driver::cuda();
-  Device device_ = driver_.device(DeviceOrdinal{0});
-  CurrentContext context_{device_};
   std::shared_ptr<RetireQueue> queue_ = RetireQueue::create(driver_);
-  CUfunction spin_ = nullptr;
 };
 
 TEST_F(RetireQueueOnGpu, C01_TwoHundredSpinningKernelsLoseNoMemoryToAnotherThread) {
@@ -77,7 +50,7 @@ TEST_F(RetireQueueOnGpu, C01_TwoHundredSpinningKernelsLoseNoMemoryToAnotherThrea
     StreamUses uses(driver_);
     uses.used_on(spinning);
     uses.used_on(other);
-    spin(mapping, spinning);
+    spin(mapping.address(), spinning);
     std::thread([&] {  // in which no context is current
       queue_->retire(std::move(mapping), uses.so_far());
       EXPECT_EQ(queue_->poll(), 0u);
@@ -170,7 +143,7 @@ TEST_F(RetireQueueOnGpu, AnEventStandsForWhatItStoodForThenAndOneOfACaptureForTh
   call<EntryPoint::cuEventCreate>(api(), &event, 0U);
   Mapping mapping = mapped();
   const CUdeviceptr flag = mapping.address().value;
-  spin(mapping, working);
+  spin(mapping.address(), working);
   call<EntryPoint::cuEventRecord>(api(), event, working);
   StreamUses uses(driver_);
   EXPECT_EQ(uses.used_until(event), std::nullopt);

@@ -25,6 +25,12 @@ class MappedRangeUses : public testing::Test {
     call<EntryPoint::cuMemsetD8Async>(range.driver().interface(), (range.address() + offset).value,
                                       static_cast<unsigned char>(7), 4096U, stream);
   }
+  // Work of the stream that ends once the word is opened.
+  void hold_back_work_on(MappedRange& range) {
+    range.used_on(stream_);
+    machine_.wait(stream_, word_);
+    use(range, 0, stream_);
+  }
   void expect_no_complaint() {
     for (const Failure& each : clean_up_.take()) ADD_FAILURE() << each.message();
   }
@@ -38,9 +44,7 @@ class MappedRangeUses : public testing::Test {
 TEST_F(MappedRangeUses, UnmappingWaitsForTheStreamsThatUseTheRange) {
   auto range = MappedRange::create(machine_.driver(), small());
   range.append(4_MiB);
-  range.used_on(stream_);
-  machine_.wait(stream_, word_);
-  use(range, 0, stream_);
+  hold_back_work_on(range);
   std::thread opener([&] {
     std::this_thread::sleep_for(20ms);
     RetirementMachine::open(word_);
@@ -54,9 +58,7 @@ TEST_F(MappedRangeUses, UnmappingWaitsForTheStreamsThatUseTheRange) {
 TEST_F(MappedRangeUses, AWaitThatLastsTooLongChangesNothing) {
   auto range = MappedRange::create(machine_.driver(), small(5ms));
   range.append(4_MiB);
-  range.used_on(stream_);
-  machine_.wait(stream_, word_);
-  use(range, 0, stream_);
+  hold_back_work_on(range);
   const auto fresh = range.source()->acquire({}, 2_MiB);
   const auto refused = range.try_unmap(0, 2_MiB);
   ASSERT_FALSE(refused);
@@ -112,9 +114,7 @@ TEST_F(MappedRangeUses, AQueueUnmapsBehindTheWorkAndTheCallerGoesOn) {
   options.retire_queue = RetireQueue::create(machine_.driver());
   auto range = MappedRange::create(machine_.driver(), options);
   range.append(4_MiB);
-  range.used_on(stream_);
-  machine_.wait(stream_, word_);
-  use(range, 0, stream_);
+  hold_back_work_on(range);
   range.unmap(0, 4_MiB);  // does not wait
   EXPECT_EQ(range.mapped_bytes(), 0u);
   EXPECT_EQ(range.generation(), 1u);
@@ -137,9 +137,7 @@ TEST_F(MappedRangeUses, ARangeThatGoesRetiresWhatItHas) {
     options.retire_queue = queue;
     auto range = MappedRange::create(machine_.driver(), options);
     range.append(4_MiB);
-    range.used_on(stream_);
-    machine_.wait(stream_, word_);
-    use(range, 0, stream_);
+    hold_back_work_on(range);
   }
   EXPECT_EQ(queue->pending(), 1u);
   RetirementMachine::open(word_);
@@ -156,9 +154,7 @@ TEST_F(MappedRangeUses, ARangeThatGoesWithoutAQueueWaits) {
   {
     auto range = MappedRange::create(machine_.driver(), small());
     range.append(4_MiB);
-    range.used_on(stream_);
-    machine_.wait(stream_, word_);
-    use(range, 0, stream_);
+    hold_back_work_on(range);
   }
   opener.join();
   expect_no_complaint();
@@ -194,9 +190,7 @@ TEST_F(MappedRangeUses, AFullQueueIsWaitedForWhenTheRangeGoes) {
     options.retire_queue = queue;
     auto range = MappedRange::create(machine_.driver(), options);
     range.append(8_MiB);
-    range.used_on(stream_);
-    machine_.wait(stream_, word_);
-    use(range, 0, stream_);
+    hold_back_work_on(range);
     range.unmap(0, 2_MiB);
     EXPECT_THROW(range.unmap(2_MiB, 2_MiB), TimedOut);
     EXPECT_EQ(range.mapped_bytes(), 6_MiB) << "what could not be retired is still the range's";
@@ -218,9 +212,7 @@ TEST_F(MappedRangeUses, ALackOfMemoryDrainsTheQueueFirst) {
   options.retire_queue = RetireQueue::create(machine_.driver());
   auto range = MappedRange::create(machine_.driver(), options);
   range.append(4_MiB);
-  range.used_on(stream_);
-  machine_.wait(stream_, word_);
-  use(range, 0, stream_);
+  hold_back_work_on(range);
   range.unmap(0, 4_MiB);
   std::thread opener([&] {
     std::this_thread::sleep_for(20ms);

@@ -1,5 +1,7 @@
 // The JSON for programs. Fields may be added; none changes its meaning without another number in "schema".
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "doctor/findings.hpp"
 
@@ -10,32 +12,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr int schema = 1;
 
-const char* identifier(FeatureState state) {
-  switch (state) {
-    case FeatureState::no:
-      return "no";
-    case FeatureState::yes:
-      return "yes";
-    case FeatureState::refused:
-      return "refused";
-    case FeatureState::unknown:
-      break;
-  }
-  return "unknown";
+std::string identifier(std::string_view words) {
+  std::string text(words);
+  std::replace(text.begin(), text.end(), ' ', '_');
+  return text;
 }
 
-const char* identifier(TrialResult result) {
-  switch (result) {
-    case TrialResult::not_made:
-      return "not_made";
-    case TrialResult::worked:
-      return "worked";
-    case TrialResult::failed:
-      return "failed";
-    case TrialResult::inconclusive:
-      break;
-  }
-  return "inconclusive";
+std::string identifier(FeatureState state) {
+  return state == FeatureState::refused ? "refused" : identifier(to_string(state));
 }
 
 template <class T>
@@ -46,7 +30,7 @@ Json or_null(const std::optional<T>& value) {
 Json feature(const Capability& capability) {
   return {{"state", identifier(capability.state)},
           {"attribute", or_null(capability.attribute)},
-          {"trial", identifier(capability.trial)},
+          {"trial", identifier(to_string(capability.trial))},
           {"reason", capability.reason},
           {"remedy", capability.remedy}};
 }

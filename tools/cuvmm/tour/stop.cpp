@@ -63,30 +63,14 @@ void require_checksum(Visit& visit, std::uint64_t seen, const std::string& what)
                        fmt::format("it is {:016x}", seen));
 }
 
-namespace {
-
-std::string in_words(AccessRights rights) {
-  switch (rights) {
-    case AccessRights::none:
-      return "no access";
-    case AccessRights::read:
-      return "read";
-    case AccessRights::read_write:
-      return "read and write";
-  }
-  return std::to_string(static_cast<int>(rights));
-}
-
-}  // namespace
-
 void require_rights(Visit& visit, DeviceAddress address, const Location& location, AccessRights expected,
                     const std::string& whose) {
   unsigned long long flags = 0;
   const abi::CUmemLocation place = driver::to_abi(location);
   driver::call<driver::EntryPoint::cuMemGetAccess>(visit.driver.interface(), &flags, &place, address.value);
   const auto rights = static_cast<AccessRights>(flags);
-  visit.checks.require(rights == expected, fmt::format("{}: the driver says {}", whose, in_words(expected)),
-                       fmt::format("it says {}", in_words(rights)));
+  visit.checks.require(rights == expected, fmt::format("{}: the driver says {}", whose, to_string(expected)),
+                       fmt::format("it says {}", to_string(rights)));
 }
 
 void require_comes_back(Visit& visit, const Gpu& gpu, std::uint64_t free_before, std::uint64_t bytes,
