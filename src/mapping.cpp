@@ -47,11 +47,7 @@ Result<Mapping> Mapping::try_create(const AddressReservation& reservation, std::
   const DeviceAddress address = reservation.address() + offset;
   const Result<void> mapped = try_call<EntryPoint::cuMemMap>(reservation.driver().interface(), address.value,
                                                              memory.size(), std::size_t{0}, memory.handle(), 0ULL);
-  if (!mapped) {
-    if (may_have_been_done(mapped.failure()))  // then it must not stay; where it was not done, this is no harm
-      static_cast<void>(reservation.driver().interface().cuMemUnmap(address.value, memory.size()));
-    return mapped.failure();
-  }
+  if (!mapped) return mapped.failure();
   return Mapping(reservation.state_, memory.state_, address, memory.size());
 }
 

@@ -26,10 +26,6 @@ namespace {
 // One allocation in a list of its own, so that giving it back moves a node and cannot fail.
 using Node = std::list<PhysicalMemory>;
 
-bool is_shortage(const Failure& failure) noexcept {
-  return failure.kind == ErrorKind::out_of_device_memory || failure.kind == ErrorKind::out_of_host_memory;
-}
-
 }  // namespace
 
 class PhysicalSource::Core : public std::enable_shared_from_this<PhysicalSource::Core> {

@@ -19,9 +19,9 @@ namespace cuvmm {
   return failure;
 }
 
-// Whether a call may have done its work although it failed: a driver reports failures of earlier work by any call.
-inline bool may_have_been_done(const Failure& failure) noexcept {
-  return failure.kind == ErrorKind::driver_failure || failure.kind == ErrorKind::device_lost;
+// Whether there was not enough memory, wherever it was to lie.
+inline bool is_shortage(const Failure& failure) noexcept {
+  return failure.kind == ErrorKind::out_of_device_memory || failure.kind == ErrorKind::out_of_host_memory;
 }
 
 // For an owner that owns nothing any more.

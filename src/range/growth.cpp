@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
-#include "backoff.hpp"
 #include "driver/call.hpp"
 #include "driver/convert.hpp"
 #include "range/mapped_range_impl.hpp"
@@ -32,22 +30,7 @@ Result<void> MappedRange::Impl::make_room(std::string_view call, const Extent& e
       return failure;
     }
   }
-  if (addresses_->is_retiring(extent)) {
-    const auto deadline = deadline_after(options_.device_wait);
-    while (addresses_->is_retiring(extent)) {
-      options_.retire_queue->poll();
-      if (!addresses_->is_retiring(extent)) break;
-      if (std::chrono::steady_clock::now() >= deadline) {
-        Failure failure =
-            refusal(call, fmt::format("offset = {}, bytes = {}", extent.offset, extent.bytes),
-                    "Chunks that were unmapped there wait for work of the device that is not done in time",
-                    "Wait for the streams that used the range, or tell graph_gone() of captures");
-        failure.kind = ErrorKind::timed_out;
-        return failure;
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
+  if (auto free = wait_for_retired(call, extent); !free) return free;
   return addresses_->clear_quarantine(extent);
 }
 
@@ -115,10 +98,6 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::place(const Extent& extent,
 }
 
 namespace {
-
-bool is_shortage(const Failure& failure) noexcept {
-  return failure.kind == ErrorKind::out_of_device_memory || failure.kind == ErrorKind::out_of_host_memory;
-}
 
 // Failures that a machine without a feature was seen to answer when it is asked for.
 bool may_be_for_a_feature(const Failure& failure) noexcept {
@@ -260,11 +239,10 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t 
   const bool split = size_ < mapped_end && mapped_from(size_) != mapped_end;
   *begin = bytes != 0 && (elsewhere || split) ? std::max(size_, mapped_end) : size_;
   if (bytes > SIZE_MAX / 2 - *begin)
-    return refusal("MappedRange::append", fmt::format("bytes = {}", bytes), "No range has that many addresses",
-                   "Append less");
+    return refusal(call, fmt::format("bytes = {}", bytes), "No range has that many addresses", "Append less");
   const std::size_t end = *begin + bytes;
   if (bytes == 0 || end <= mapped_end) return Growth(*this, Extent(), bytes == 0 ? size_ : end);
-  if (auto allowed = check_place("MappedRange::append", {0, granularity_}, where); !allowed) return allowed.failure();
+  if (auto allowed = check_place(call, {0, granularity_}, where); !allowed) return allowed.failure();
   Extent needed;
   needed.offset = std::max(mapped_end, *begin / granularity_ * granularity_);
   needed.bytes = align_up(end - needed.offset, granularity_);

@@ -145,6 +145,7 @@ class MappedRange::Impl {
   // Giving back.
   Result<void> allow_unmap(std::string_view call, const Extent& extent) const;
   Result<void> wait_for_device(std::string_view call);
+  Result<void> wait_for_retired(std::string_view call, const Extent& extent);
   [[gnu::cold]] Failure wait_failure(std::string_view call, Failure failure) const;
   Result<void> unmap_now(const Extent& extent);
   Extent chunks_in(const Extent& extent) const;

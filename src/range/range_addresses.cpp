@@ -6,7 +6,6 @@
 
 #include "driver/call.hpp"
 #include "owner_states.hpp"
-#include "refusal.hpp"
 
 namespace cuvmm::range {
 
@@ -67,6 +66,16 @@ std::size_t RangeAddresses::reservation_end(std::size_t offset) const noexcept {
   return end;
 }
 
+namespace {
+
+// Whether a call may have done its work although it failed: a driver reports failures of earlier work by any call.
+bool may_have_been_done(const Failure& failure) noexcept {
+  return failure.kind == ErrorKind::driver_failure || failure.kind == ErrorKind::device_lost;
+}
+
+}  // namespace
+
+// Only for addresses that the range knows to be free: what may have been mapped there is its own.
 Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory& memory) const {
   Result<void> mapped = try_call<EntryPoint::cuMemMap>(driver().interface(), (address() + offset).value, memory.size(),
                                                        std::size_t{0}, memory.memory().handle(), 0ULL);
@@ -136,11 +145,6 @@ bool RangeAddresses::is_retiring(const Extent& extent) const {
   return std::any_of(retiring_.begin(), retiring_.end(), [&](const auto& each) {
     return each.first < extent.end() && extent.offset < each.first + each.second;
   });
-}
-
-bool RangeAddresses::is_retiring() const {
-  const std::lock_guard lock(mutex_);
-  return !retiring_.empty();
 }
 
 void RangeAddresses::quarantine(ChunkMap&& chunks) noexcept {

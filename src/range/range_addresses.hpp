@@ -52,7 +52,6 @@ class RangeAddresses {
   void begin_retiring(const Extent& extent);
   void end_retiring(const Extent& extent) noexcept;
   [[nodiscard]] bool is_retiring(const Extent& extent) const;
-  [[nodiscard]] bool is_retiring() const;
 
   // Chunks that could not be unmapped: their addresses and memory are out of use.
   void quarantine(ChunkMap&& chunks) noexcept;

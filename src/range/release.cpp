@@ -60,6 +60,23 @@ std::vector<std::shared_ptr<const RangeObserver>> MappedRange::Impl::observers()
   return all;
 }
 
+// Until no address there waits to be unmapped.
+Result<void> MappedRange::Impl::wait_for_retired(std::string_view call, const Extent& extent) {
+  if (!addresses_->is_retiring(extent)) return {};
+  const auto deadline = deadline_after(options_.device_wait);
+  for (;;) {
+    options_.retire_queue->poll();
+    if (!addresses_->is_retiring(extent)) return {};
+    if (std::chrono::steady_clock::now() >= deadline) break;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  Failure failure = refusal(call, fmt::format("offset = {}, bytes = {}", extent.offset, extent.bytes),
+                            "Chunks that were unmapped there wait for work of the device that is not done in time",
+                            "Wait for the streams that used the range, or tell graph_gone() of captures");
+  failure.kind = ErrorKind::timed_out;
+  return failure;
+}
+
 void MappedRange::Impl::tell_before_unmap(const Extent& extent) const {
   for (const auto& each : observers())
     if (each->before_unmap) each->before_unmap(extent.offset, extent.bytes);
@@ -228,18 +245,7 @@ void MappedRange::Impl::close() {
   wait_for_device("MappedRange::close").value();
   if (!chunks_.empty()) tell_before_unmap(chunks_in(whole));
   addresses_->clear_quarantine({0, addresses_->size()}).value();
-  const auto deadline = deadline_after(options_.device_wait);
-  while (addresses_->is_retiring()) {
-    options_.retire_queue->poll();
-    if (!addresses_->is_retiring()) break;
-    if (std::chrono::steady_clock::now() >= deadline) {
-      Failure failure = refusal("MappedRange::close", {}, "Retired chunks wait for work that is not done in time",
-                                "Wait for the streams that used the range, or tell graph_gone() of captures");
-      failure.kind = ErrorKind::timed_out;
-      raise(failure);
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+  wait_for_retired("MappedRange::close", {0, addresses_->size()}).value();
   const Result<void> unmapped = addresses_->unmap(chunks_, chunks_.begin(), chunks_.end(), mapped_bytes_);
   size_ = range::end_of(chunks_);
   ++generation_;
