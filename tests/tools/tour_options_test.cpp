@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "command/driver_choice.hpp"
 #include "tour/options.hpp"
 
 namespace cuvmm::tour {
@@ -19,7 +20,7 @@ Options parse(std::vector<std::string> arguments) {
 TEST(TourOptions, AFileIsEnough) {
   const Options options = parse({"README.md"});
   EXPECT_EQ(options.file, "README.md");
-  EXPECT_EQ(options.driver, DriverChoice::automatic);
+  EXPECT_EQ(options.driver, command::DriverChoice::automatic);
   EXPECT_EQ(options.devices, 1);
   EXPECT_FALSE(options.json);
   EXPECT_TRUE(options.stops.empty());
@@ -29,7 +30,7 @@ TEST(TourOptions, AFileIsEnough) {
 TEST(TourOptions, AllOfThem) {
   const Options options =
       parse({"--driver", "emulated", "--devices", "2", "--json", "--stop", "4.16.2", "--stop", "4.16.3.4", "file"});
-  EXPECT_EQ(options.driver, DriverChoice::emulated);
+  EXPECT_EQ(options.driver, command::DriverChoice::emulated);
   EXPECT_EQ(options.devices, 2);
   EXPECT_TRUE(options.json);
   EXPECT_EQ(options.stops, (std::vector<std::string>{"4.16.2", "4.16.3.4"}));
@@ -37,10 +38,10 @@ TEST(TourOptions, AllOfThem) {
 }
 
 TEST(TourOptions, TheDriverIsOneOfThree) {
-  EXPECT_EQ(parse({"f", "--driver", "auto"}).driver, DriverChoice::automatic);
-  EXPECT_EQ(parse({"f", "--driver", "cuda"}).driver, DriverChoice::cuda);
+  EXPECT_EQ(parse({"f", "--driver", "auto"}).driver, command::DriverChoice::automatic);
+  EXPECT_EQ(parse({"f", "--driver", "cuda"}).driver, command::DriverChoice::cuda);
   EXPECT_THROW(parse({"f", "--driver", "other"}), CLI::ValidationError);
-  EXPECT_EQ(parse({"f", "--driver", "emulated"}).driver, DriverChoice::emulated);
+  EXPECT_EQ(parse({"f", "--driver", "emulated"}).driver, command::DriverChoice::emulated);
   for (const char* number : {"0", "1", "2"}) EXPECT_THROW(parse({"f", "--driver", number}), CLI::ValidationError);
 }
 

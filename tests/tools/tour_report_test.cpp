@@ -101,24 +101,10 @@ TEST(TourReport, JsonStaysJsonWhateverADeviceIsCalled) {
   EXPECT_EQ(nlohmann::json::parse(as_json(report))["devices"].size(), 2U);
 }
 
-TEST(TourReport, NumbersHaveSeparators) {
-  EXPECT_EQ(with_separators(0), "0");
-  EXPECT_EQ(with_separators(999), "999");
-  EXPECT_EQ(with_separators(1000), "1,000");
-  EXPECT_EQ(with_separators(123456), "123,456");
-  EXPECT_EQ(with_separators(1234567890), "1,234,567,890");
-}
-
 TEST(TourReport, SecondsHaveAUnit) {
   EXPECT_EQ(readable_seconds(0.0000124), "12 us");
   EXPECT_EQ(readable_seconds(0.0124), "12.4 ms");
   EXPECT_EQ(readable_seconds(12.44), "12.4 s");
-}
-
-TEST(TourReport, CountsBytesInWords) {
-  EXPECT_EQ(bytes_in_words(0), "0 bytes");
-  EXPECT_EQ(bytes_in_words(1), "1 byte");
-  EXPECT_EQ(bytes_in_words(1234), "1,234 bytes");
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "command/driver_choice.hpp"
+#include "command/input_error.hpp"
 #include "temporary_directory.hpp"
 #include "tour/content_checksum.hpp"
 #include "tour/stop.hpp"
@@ -39,7 +41,7 @@ TEST(TourPieces, AreTheWholeInputInOrder) {
   const InputFile input(path);
   Checks checks;
   Progress progress;
-  Visit visit{Driver::wrap(nullptr), {}, input, 0, DriverChoice::emulated, progress, checks, "", 0};
+  Visit visit{Driver::wrap(nullptr), {}, input, 0, command::DriverChoice::emulated, progress, checks, "", 0};
 
   std::string together;
   std::vector<std::uint64_t> offsets;
@@ -59,7 +61,7 @@ TEST(TourPieces, OfAnEmptyInputAreNone) {
   const InputFile input(directory.path("file"));
   Checks checks;
   Progress progress;
-  Visit visit{Driver::wrap(nullptr), {}, input, 0, DriverChoice::emulated, progress, checks, "", 0};
+  Visit visit{Driver::wrap(nullptr), {}, input, 0, command::DriverChoice::emulated, progress, checks, "", 0};
   for_each_piece(visit, 8, [](std::uint64_t, std::span<std::byte>) { FAIL() << "a piece of nothing"; });
   EXPECT_EQ(visit.bytes, 0U);
 }
@@ -130,7 +132,7 @@ TEST(TourStops, AreChosenByIdAndStayInOrder) {
   ASSERT_EQ(chosen.size(), 2U);
   EXPECT_EQ(chosen[0].id, "4.16.1.2");
   EXPECT_EQ(chosen[1].id, "4.16.3.4");
-  EXPECT_THROW(static_cast<void>(choose_stops({"4.16.1.2", "4.16"})), InputError);
+  EXPECT_THROW(static_cast<void>(choose_stops({"4.16.1.2", "4.16"})), command::InputError);
 }
 
 }  // namespace

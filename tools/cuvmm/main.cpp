@@ -3,11 +3,11 @@
 #include <iostream>
 #include <string>
 
+#include "command/words.hpp"
 #include "doctor/doctor.hpp"
 #include "emulate/command_line.hpp"
 #include "emulate/emulate.hpp"
 #include "tour/access_probe.hpp"
-#include "tour/input_file.hpp"
 #include "tour/options.hpp"
 #include "tour/tour.hpp"
 #include "tour/unmap_probe.hpp"
@@ -17,7 +17,7 @@ namespace {
 // What is wrong with a command line that names no subcommand.
 std::string missing_subcommand(int count, char** words) {
   if (count < 2) return "a subcommand is needed; there are: tour, doctor, emulate";
-  return "there is no subcommand " + cuvmm::tour::quoted(words[1]) + "; there are: tour, doctor, emulate";
+  return "there is no subcommand " + cuvmm::command::quoted(words[1]) + "; there are: tour, doctor, emulate";
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 
 #include <cstdio>
 
+#include "command/driver_choice.hpp"
+#include "command/input_error.hpp"
+#include "command/output.hpp"
 #include "cuvmm/device.hpp"
 #include "cuvmm/error.hpp"
-#include "tour/choose_driver.hpp"
-#include "tour/input_file.hpp"
-#include "tour/output.hpp"
 
 namespace cuvmm::doctor {
 namespace {
@@ -51,14 +51,14 @@ int run_doctor(const Options& options) {
   constexpr int action = 1;
   constexpr int misuse = 2;
   try {
-    const tour::OpenedDriver opened = tour::open_driver(options.driver, 1);
+    const command::OpenedDriver opened = command::open_driver(options.driver, 1);
     Findings findings = examine(opened.driver, options.probe);
     findings.remark = opened.remark;
-    tour::write_out(options.json ? as_json(findings) : as_page(findings));
+    command::write_out(options.json ? as_json(findings) : as_page(findings));
     return needs_action(findings) ? action : 0;
-  } catch (const tour::InputError& error) {
+  } catch (const command::InputError& error) {
     std::fputs(fmt::format("cuvmm doctor: {}\n", error.what()).c_str(), stderr);
-  } catch (const tour::OutputLost& error) {
+  } catch (const command::OutputLost& error) {
     std::fputs(fmt::format("cuvmm doctor: {}\n", error.what()).c_str(), stderr);
   } catch (const Error& error) {
     std::fputs(fmt::format("cuvmm doctor: {}\n", error.what()).c_str(), stderr);

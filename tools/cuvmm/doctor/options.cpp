@@ -2,10 +2,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include "command/driver_choice.hpp"
+
 namespace cuvmm::doctor {
 
 void add_options(CLI::App& command, Options& options) {
-  tour::add_driver_option(command, options.driver);
+  command::add_driver_option(command, options.driver);
   command.add_flag("--probe", options.probe,
                    "Try what the devices announce: a granule of memory a trial, given back at once; calls of the "
                    "driver may fail");

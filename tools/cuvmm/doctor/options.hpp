@@ -1,7 +1,7 @@
 // What the command line asks of the doctor.
 #pragma once
 
-#include "tour/options.hpp"
+#include "command/driver_choice.hpp"
 
 namespace CLI {
 class App;
@@ -10,7 +10,7 @@ class App;
 namespace cuvmm::doctor {
 
 struct Options {
-  tour::DriverChoice driver = tour::DriverChoice::automatic;
+  command::DriverChoice driver = command::DriverChoice::automatic;
   bool probe = false;
   bool json = false;
 };

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "command/words.hpp"
 #include "doctor/findings.hpp"
-#include "tour/report.hpp"
 
 namespace cuvmm::doctor {
 namespace {
@@ -100,7 +100,7 @@ std::string device(const Findings& findings, std::size_t index) {
   const DeviceFindings& found = findings.devices[index];
   const Capabilities& capabilities = found.capabilities;
   std::string text = fmt::format("\nDevice {}: {}, {}", capabilities.device.value, found.name,
-                                 tour::bytes_in_words(found.memory_bytes));
+                                 command::bytes_in_words(found.memory_bytes));
   if (!found.pci_bus_id.empty()) text += fmt::format(", PCI {}", found.pci_bus_id);
   if (capabilities.host_numa_node >= 0) text += fmt::format(", nearest NUMA node {}", capabilities.host_numa_node);
   text += "\n";

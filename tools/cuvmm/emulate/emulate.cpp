@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <exception>
 
+#include "command/input_error.hpp"
 #include "emulate/environment.hpp"
 #include "emulate/run_command.hpp"
-#include "tour/input_file.hpp"
 
 namespace cuvmm::emulate {
 
@@ -15,7 +15,7 @@ int run_emulate(const Options& options) {
   constexpr int exit_misuse = 2;
   try {
     if (options.command.empty() || options.command.front().empty())
-      throw tour::InputError("The command to run is missing: cuvmm emulate [OPTIONS] -- CMD ARG...");
+      throw command::InputError("The command to run is missing: cuvmm emulate [OPTIONS] -- CMD ARG...");
     prepare_environment(options);
     return run_command(options.command);
   } catch (const CannotRun& error) {

@@ -11,9 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "command/input_error.hpp"
+#include "command/words.hpp"
 #include "emulator/configuration.hpp"
 #include "emulator/configuration_settings.hpp"
-#include "tour/input_file.hpp"
 
 namespace cuvmm::emulate {
 namespace {
@@ -33,14 +34,14 @@ std::string library_folder() {
   const std::filesystem::path folder = (program.parent_path() / CUVMM_DROP_IN_FROM_PROGRAM).lexically_normal();
   const std::string library = (folder / "libcuda.so.1").string();
   if (::access(library.c_str(), R_OK) != 0)
-    throw tour::InputError(fmt::format(
+    throw command::InputError(fmt::format(
         "The emulated driver {} is not there or cannot be read. Install cuvmm anew, and move its folders together.",
-        tour::quoted(library)));
+        command::quoted(library)));
   if (library.find_first_of(":;$") != std::string::npos)
-    throw tour::InputError(
+    throw command::InputError(
         fmt::format("The emulated driver {} cannot be named in LD_LIBRARY_PATH, where ':', ';' and '$' mean something. "
                     "Move cuvmm to a folder without them.",
-                    tour::quoted(library)));
+                    command::quoted(library)));
   return folder.string();
 }
 

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "tour/input_file.hpp"
+#include "command/words.hpp"
 
 namespace cuvmm::emulate {
 namespace {
@@ -61,7 +61,7 @@ pid_t start(const std::vector<std::string>& words, const sigset_t& signal_mask) 
   if (error == 0) return process;
   constexpr int cannot_be_run = 126;
   constexpr int not_found = 127;
-  throw CannotRun(fmt::format("{} cannot be run: {}.", tour::quoted(words.front()), std::strerror(error)),
+  throw CannotRun(fmt::format("{} cannot be run: {}.", command::quoted(words.front()), std::strerror(error)),
                   error == ENOENT || error == ENOTDIR ? not_found : cannot_be_run);
 }
 

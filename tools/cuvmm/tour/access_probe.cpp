@@ -11,9 +11,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "command/driver_choice.hpp"
 #include "cuvmm/access_grant.hpp"
 #include "tour/child_process.hpp"
-#include "tour/choose_driver.hpp"
 #include "tour/gpu.hpp"
 
 namespace cuvmm::tour {
@@ -62,7 +62,7 @@ Mapping map_anew(const PhysicalMemory& memory) {
 }
 
 void try_probe(const AccessProbe& probe) {
-  const Driver driver = open_driver(probe.driver, probe.devices).driver;
+  const Driver driver = command::open_driver(probe.driver, probe.devices).driver;
   const bool by_cpu = probe.toucher == cpu;
   Gpu gpu(driver, DeviceOrdinal(by_cpu ? 0 : probe.toucher));
   const Location place = by_cpu ? Location::host() : driver.device(DeviceOrdinal(0)).location();
@@ -96,7 +96,7 @@ void answer_and_end(const std::string& text) {
 abi::CUresult run_in_child(const AccessProbe& probe) {
   std::vector<std::string> arguments{command_name,
                                      "--driver",
-                                     probe.driver == DriverChoice::cuda ? "cuda" : "emulated",
+                                     probe.driver == command::DriverChoice::cuda ? "cuda" : "emulated",
                                      "--devices",
                                      std::to_string(probe.devices),
                                      "--toucher=" + std::to_string(probe.toucher),
@@ -118,7 +118,7 @@ abi::CUresult run_in_child(const AccessProbe& probe) {
 CLI::App* add_probe_command(CLI::App& application, AccessProbe& probe) {
   CLI::App* command = application.add_subcommand(command_name, "One access that may end the process; for the tour");
   command->group("");  // not shown: no use to people
-  add_driver_option(*command, probe.driver);
+  command::add_driver_option(*command, probe.driver);
   command->add_option("--devices", probe.devices);
   command->add_option("--toucher", probe.toucher);
   command->add_option("--grant", probe.grants)->allow_extra_args(false);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "command/driver_choice.hpp"
 #include "driver/interface.hpp"
 #include "tour/options.hpp"
 
@@ -24,7 +25,7 @@ inline constexpr int cpu = -1;
 // "Map memory, set these rights for `toucher` one after the other, and let a kernel there, or the CPU, touch it." The
 // memory is device 0's, or for the CPU the host's.
 struct AccessProbe {
-  DriverChoice driver = DriverChoice::automatic;
+  command::DriverChoice driver = command::DriverChoice::automatic;
   int devices = 1;
   int toucher = 0;
   std::vector<int> grants{};  // of cuvmm::AccessRights; none for a fresh mapping

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "clean_up.hpp"
+#include "command/words.hpp"
 #include "driver/call.hpp"
 #include "gpu/checksum.hpp"
 #include "gpu/kernel_image.hpp"
@@ -120,7 +121,7 @@ void Gpu::require_room(std::size_t granularity) const {
   const std::uint64_t free = free_memory();
   if (free >= least) return;
   throw Unavailable(fmt::format("it takes {} of free device memory at least, and device {} has {}",
-                                bytes_in_words(least), ordinal(), bytes_in_words(free)));
+                                command::bytes_in_words(least), ordinal(), command::bytes_in_words(free)));
 }
 
 void Gpu::require_virtual_memory() const {

@@ -6,17 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <stdexcept>
 #include <string>
 
 namespace cuvmm::tour {
-
-// The input cannot be used, or changed under the tour. The text is one sentence for people: what is wrong and the way
-// out.
-class InputError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 // An ordinary file, opened for reading. It is read several times, at any place, so that pipes and devices are refused.
 // Thread-safety: reads may run at the same time.
@@ -47,8 +39,5 @@ class InputFile {
   std::uint64_t size_ = 0;
   struct ::timespec modified_ {};
 };
-
-// The path between quotes, with anything a terminal would obey replaced.
-[[nodiscard]] std::string quoted(const std::string& path);
 
 }  // namespace cuvmm::tour

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "command/words.hpp"
+
 namespace cuvmm::tour {
 namespace {
 
@@ -20,8 +22,8 @@ using Row = std::array<std::string, 6>;
 Row row_of(const StopReport& stop) {
   return {stop.id,
           stop.name,
-          with_separators(stop.bytes),
-          with_separators(total_calls(stop)),
+          command::with_separators(stop.bytes),
+          command::with_separators(total_calls(stop)),
           readable_seconds(stop.seconds),
           std::string(name(stop.status))};
 }
@@ -97,16 +99,6 @@ std::string as_json(const Report& report) {
   const nlohmann::ordered_json whole{{"driver", report.driver}, {"devices", devices}, {"stops", stops}};
   // Whatever a driver calls itself or a device, the output stays JSON.
   return whole.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
-
-std::string with_separators(std::uint64_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
-  return text;
-}
-
-std::string bytes_in_words(std::uint64_t bytes) {
-  return with_separators(bytes) + (bytes == 1 ? " byte" : " bytes");
 }
 
 std::string readable_seconds(double seconds) {

@@ -46,12 +46,6 @@ struct Report {
 // {"driver": ..., "devices": [...], "stops": [...]}, indented, one line end at its end. docs/tour.md tells the fields.
 [[nodiscard]] std::string as_json(const Report& report);
 
-// "1,234,567".
-[[nodiscard]] std::string with_separators(std::uint64_t number);
-
-// "1,234,567 bytes", "1 byte".
-[[nodiscard]] std::string bytes_in_words(std::uint64_t bytes);
-
 // Three digits or so, with a unit: "12.3 ms".
 [[nodiscard]] std::string readable_seconds(double seconds);
 

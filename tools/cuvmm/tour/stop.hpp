@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "command/driver_choice.hpp"
 #include "cuvmm/access_grant.hpp"
 #include "cuvmm/driver.hpp"
 #include "cuvmm/error.hpp"
@@ -27,8 +28,8 @@ struct Visit {
   Driver driver;                               // counts the calls
   std::span<const std::unique_ptr<Gpu>> gpus;  // those that take part, at least one
   const InputFile& input;
-  std::uint64_t checksum;  // of the input, taken by the host from the file
-  DriverChoice choice;     // cuda or emulated: what child processes are to use
+  std::uint64_t checksum;        // of the input, taken by the host from the file
+  command::DriverChoice choice;  // cuda or emulated: what child processes are to use
   Progress& progress;
   Checks& checks;
   std::string shown;        // a stop may say more exactly what it showed

@@ -7,12 +7,14 @@
 #include <cstdio>
 #include <memory>
 
+#include "command/driver_choice.hpp"
+#include "command/input_error.hpp"
+#include "command/output.hpp"
+#include "command/words.hpp"
 #include "cuvmm/error.hpp"
 #include "driver/counting_driver.hpp"
-#include "tour/choose_driver.hpp"
 #include "tour/cleanup_watch.hpp"
 #include "tour/content_checksum.hpp"
-#include "tour/output.hpp"
 
 namespace cuvmm::tour {
 namespace {
@@ -37,7 +39,7 @@ void judge(const Stop& stop, Visit& visit, CleanupWatch& watch, StopReport& repo
     const std::string not_given_back = watch.take();
     visit.checks.require(not_given_back.empty(), "all that the stop took is given back", not_given_back);
     report.status = Status::passed;
-  } catch (const InputError&) {
+  } catch (const command::InputError&) {
     throw;
   } catch (const Unavailable& why) {
     report.status = Status::unavailable;
@@ -57,7 +59,7 @@ class Tour {
  public:
   Tour(const Options& options, const InputFile& input)
       : options_(options), input_(input), stops_(choose_stops(options.stops)) {
-    OpenedDriver opened = open_driver(options.driver, options.devices);
+    command::OpenedDriver opened = command::open_driver(options.driver, options.devices);
     remark_ = std::move(opened.remark);
     counter_ = std::make_shared<driver::CountingDriver>(opened.driver.shared_interface());
     const Driver driver = Driver::wrap(counter_);
@@ -75,11 +77,12 @@ class Tour {
     if (options_.json) return;
     std::string text = fmt::format("Driver: {}\n", report_.driver);
     for (const DeviceReport& device : report_.devices) {
-      text += fmt::format("Device {}: {}, {}\n", device.ordinal, device.name, bytes_in_words(device.memory_bytes));
+      text +=
+          fmt::format("Device {}: {}, {}\n", device.ordinal, device.name, command::bytes_in_words(device.memory_bytes));
     }
-    text += fmt::format("Input: {}, {}{}\n\n", quoted(input_.path()), bytes_in_words(input_.size()),
+    text += fmt::format("Input: {}, {}{}\n\n", command::quoted(input_.path()), command::bytes_in_words(input_.size()),
                         input_.size() == 0 ? "; it is empty, so that the features are shown and no byte moves" : "");
-    write_out(text);
+    command::write_out(text);
   }
 
   // Gives back what the stops share. What failed at that, in one text; empty if nothing did.
@@ -120,7 +123,9 @@ class Tour {
     return report;
   }
 
-  DriverChoice choice() const { return counter_->emulated() ? DriverChoice::emulated : DriverChoice::cuda; }
+  command::DriverChoice choice() const {
+    return counter_->emulated() ? command::DriverChoice::emulated : command::DriverChoice::cuda;
+  }
 
   const Options& options_;
   const InputFile& input_;
@@ -140,7 +145,7 @@ std::vector<Stop> choose_stops(const std::vector<std::string>& ids) {
     if (std::any_of(all.begin(), all.end(), [&](const Stop& stop) { return stop.id == id; })) continue;
     std::string known;
     for (const Stop& stop : all) known += (known.empty() ? "" : ", ") + stop.id;
-    throw InputError(fmt::format("There is no stop {}; there are {}.", quoted(id), known));
+    throw command::InputError(fmt::format("There is no stop {}; there are {}.", command::quoted(id), known));
   }
   std::vector<Stop> chosen;
   std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](const Stop& stop) {
@@ -159,9 +164,9 @@ int run_tour(const Options& options) {
   constexpr int failed = 1;
   constexpr int misuse = 2;
   try {
-    if (const std::string wrong = contradiction(options); !wrong.empty()) throw InputError(wrong);
+    if (const std::string wrong = contradiction(options); !wrong.empty()) throw command::InputError(wrong);
     if (options.list) {
-      write_out(list_of_stops());
+      command::write_out(list_of_stops());
       return 0;
     }
     const InputFile input(options.file);
@@ -172,11 +177,11 @@ int run_tour(const Options& options) {
     if (!not_given_back.empty()) {
       std::fputs(fmt::format("cuvmm tour: a clean-up failed: {}\n", not_given_back).c_str(), stderr);
     }
-    write_out(options.json ? as_json(report) : as_table(report));
+    command::write_out(options.json ? as_json(report) : as_table(report));
     return any_failed(report) || !not_given_back.empty() ? failed : 0;
-  } catch (const InputError& error) {
+  } catch (const command::InputError& error) {
     std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);
-  } catch (const OutputLost& error) {
+  } catch (const command::OutputLost& error) {
     std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);
   } catch (const Error& error) {
     std::fputs(fmt::format("cuvmm tour: {}\n", error.what()).c_str(), stderr);

@@ -11,13 +11,13 @@
 #include <stdexcept>
 #include <thread>
 
+#include "command/driver_choice.hpp"
 #include "cuvmm/copy.hpp"
 #include "cuvmm/mapped_range.hpp"
 #include "driver/call.hpp"
 #include "driver/counting_driver.hpp"
 #include "tour/access_probe.hpp"
 #include "tour/child_process.hpp"
-#include "tour/choose_driver.hpp"
 #include "tour/content_checksum.hpp"
 #include "tour/gpu.hpp"
 #include "tour/input_file.hpp"
@@ -137,8 +137,8 @@ class UnmapTrial {
 
 UnmapAnswer run_in_child(const UnmapProbe& probe) {
   const std::string answered =
-      output_of_self({command_name, "--driver", probe.driver == DriverChoice::cuda ? "cuda" : "emulated", "--devices",
-                      std::to_string(probe.devices), "--file=" + probe.file},
+      output_of_self({command_name, "--driver", probe.driver == command::DriverChoice::cuda ? "cuda" : "emulated",
+                      "--devices", std::to_string(probe.devices), "--file=" + probe.file},
                      std::chrono::minutes(1));
   std::istringstream words(answered);
   UnmapAnswer answer;
@@ -154,7 +154,7 @@ UnmapAnswer run_in_child(const UnmapProbe& probe) {
 CLI::App* add_probe_command(CLI::App& application, UnmapProbe& probe) {
   CLI::App* command = application.add_subcommand(command_name, "Unmapping under a running kernel; for the tour");
   command->group("");  // not shown: no use to people
-  add_driver_option(*command, probe.driver);
+  command::add_driver_option(*command, probe.driver);
   command->add_option("--devices", probe.devices);
   command->add_option("--file", probe.file);
   return command;
@@ -162,8 +162,8 @@ CLI::App* add_probe_command(CLI::App& application, UnmapProbe& probe) {
 
 void run_probe(const UnmapProbe& probe) {
   try {
-    auto counter =
-        std::make_shared<driver::CountingDriver>(open_driver(probe.driver, probe.devices).driver.shared_interface());
+    auto counter = std::make_shared<driver::CountingDriver>(
+        command::open_driver(probe.driver, probe.devices).driver.shared_interface());
     UnmapTrial trial(probe, std::move(counter));
     answer_and_end(text_of(trial.run()));
   } catch (const std::exception& error) {

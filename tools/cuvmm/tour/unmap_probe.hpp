@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "command/driver_choice.hpp"
 #include "driver/interface.hpp"
 #include "tour/options.hpp"
 
@@ -17,7 +18,7 @@ namespace cuvmm::tour {
 // "Put the file's first bytes into a range of device 0, let a kernel read them once it is told to, and unmap the range
 // in another thread meanwhile."
 struct UnmapProbe {
-  DriverChoice driver = DriverChoice::automatic;
+  command::DriverChoice driver = command::DriverChoice::automatic;
   int devices = 1;  // of the driver
   std::string file;
 };

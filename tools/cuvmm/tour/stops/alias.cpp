@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "command/words.hpp"
 #include "cuvmm/copy.hpp"
 #include "cuvmm/mapped_range.hpp"
 #include "driver/result_names.hpp"
@@ -42,7 +43,8 @@ class AliasTour {
                           "one memory lies behind three pointers");
     visit_.checks.require(free_after + 2 * size_ > free_before, "the other two took no memory",
                           fmt::format("{} bytes were free before, {} after", free_before, free_after));
-    visit_.shown = fmt::format("{} bytes behind three pointers, one of them read-only", with_separators(size_));
+    visit_.shown =
+        fmt::format("{} bytes behind three pointers, one of them read-only", command::with_separators(size_));
   }
 
   // All of it, whatever the input's size: what is written through one pointer is what the others show.

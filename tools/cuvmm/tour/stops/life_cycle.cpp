@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "command/words.hpp"
 #include "cuvmm/access_grant.hpp"
 #include "cuvmm/address_reservation.hpp"
 #include "cuvmm/copy.hpp"
@@ -31,8 +32,8 @@ class LifeCycle {
   void choose_size() {
     granule_ = PhysicalMemory::granularity(visit_.driver, properties_);
     size_ = window_bytes(visit_.input.size(), granule_, gpu_.free_memory());
-    visit_.shown = fmt::format("{} bytes in whole granules of {}, from creation to the end", with_separators(size_),
-                               with_separators(granule_));
+    visit_.shown = fmt::format("{} bytes in whole granules of {}, from creation to the end",
+                               command::with_separators(size_), command::with_separators(granule_));
   }
 
   // 2. Physical memory.

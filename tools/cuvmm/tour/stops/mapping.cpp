@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "command/words.hpp"
 #include "cuvmm/copy.hpp"
 #include "cuvmm/mapped_range.hpp"
 #include "driver/call.hpp"
@@ -48,7 +49,7 @@ class MappingTour {
     for (const std::size_t offset : {std::size_t{0}, size_ - granule_})
       require_rights(visit_, address + offset, gpu_.location(), AccessRights::read_write,
                      offset == 0 ? "the first chunk" : "the chunk that was appended last");
-    visit_.shown = fmt::format("{} chunks of {} bytes behind one pointer", chunks, with_separators(granule_));
+    visit_.shown = fmt::format("{} chunks of {} bytes behind one pointer", chunks, command::with_separators(granule_));
   }
 
   // A number in each chunk, and each still there when all are written.

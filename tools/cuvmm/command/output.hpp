@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace cuvmm::tour {
+namespace cuvmm::command {
 
 // Standard output took not all of what was written. The text is one sentence for people.
 class OutputLost : public std::runtime_error {
@@ -15,4 +15,4 @@ class OutputLost : public std::runtime_error {
 // Writes the text to standard output and flushes it. Throws OutputLost.
 void write_out(const std::string& text);
 
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::command

@@ -1,12 +1,24 @@
-// Which driver the command works with.
+// Which driver a command works with: the option --driver.
 #pragma once
 
 #include <string>
 
 #include "cuvmm/driver.hpp"
-#include "tour/options.hpp"
 
-namespace cuvmm::tour {
+namespace CLI {
+class App;
+}
+
+namespace cuvmm::command {
+
+enum class DriverChoice {
+  automatic,  // what CUVMM_DRIVER names; else the CUDA driver if it has a device, else the emulated one, said aloud
+  cuda,
+  emulated,
+};
+
+// Adds the option --driver.
+void add_driver_option(CLI::App& command, DriverChoice& choice);
 
 struct OpenedDriver {
   Driver driver;
@@ -19,4 +31,4 @@ struct OpenedDriver {
 // cuvmm::Error if there is no such driver, InputError if it has too few devices.
 [[nodiscard]] OpenedDriver open_driver(DriverChoice choice, int devices);
 
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::command

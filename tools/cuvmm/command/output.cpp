@@ -1,4 +1,4 @@
-#include "tour/output.hpp"
+#include "command/output.hpp"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <system_error>
 
-namespace cuvmm::tour {
+namespace cuvmm::command {
 
 void write_out(const std::string& text) {
   const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
@@ -15,4 +15,4 @@ void write_out(const std::string& text) {
                                std::generic_category().message(errno)));
 }
 
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::command

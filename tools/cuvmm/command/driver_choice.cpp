@@ -1,17 +1,31 @@
-#include "tour/choose_driver.hpp"
+#include "command/driver_choice.hpp"
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <map>
 #include <stdexcept>
 #include <string_view>
 
+#include "command/input_error.hpp"
+#include "command/words.hpp"
 #include "cuvmm/error.hpp"
 #include "emulator/configuration.hpp"
-#include "tour/input_file.hpp"
 
-namespace cuvmm::tour {
+namespace cuvmm::command {
 namespace {
+
+// Replaces the name by the choice's number, which is what CLI11 reads enumerations from. Returns what is wrong with it,
+// in words of its own: CLI11's transformer would tell the numbers, and take them.
+std::string name_to_number(std::string& name) {
+  static const std::map<std::string, DriverChoice> names{
+      {"auto", DriverChoice::automatic}, {"cuda", DriverChoice::cuda}, {"emulated", DriverChoice::emulated}};
+  const auto found = names.find(name);
+  if (found == names.end()) return "there is no driver " + command::quoted(name) + "; there are: auto, cuda, emulated";
+  name = std::to_string(static_cast<int>(found->second));
+  return {};
+}
 
 OpenedDriver open_emulated_driver(int devices) {
   try {
@@ -61,6 +75,15 @@ OpenedDriver open_chosen_driver(DriverChoice choice, int devices) {
 
 }  // namespace
 
+void add_driver_option(CLI::App& command, DriverChoice& choice) {
+  command
+      .add_option("--driver", choice,
+                  "auto (what CUVMM_DRIVER names; else the CUDA driver if it has a device, else the emulated one), "
+                  "cuda, or emulated")
+      ->option_text("DRIVER [auto]")
+      ->transform(CLI::Validator(name_to_number, ""));
+}
+
 OpenedDriver open_driver(DriverChoice choice, int devices) {
   OpenedDriver opened = open_chosen_driver(choice, devices);
   if (const int present = opened.driver.device_count(); present < devices) {
@@ -72,4 +95,4 @@ OpenedDriver open_driver(DriverChoice choice, int devices) {
   return opened;
 }
 
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::command
