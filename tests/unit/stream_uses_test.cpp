@@ -449,9 +449,36 @@ TEST_F(StreamUsesTest, WorkOfADestroyedContextIsOver) {
   PendingWork recorded = uses_.so_far();
   EXPECT_FALSE(recorded.is_done());
   created.destroy();
+  machine_.calls();
   EXPECT_TRUE(recorded.is_done());
   EXPECT_TRUE(uses_.so_far().is_done()) << "recorded in a stream of the destroyed context";
   EXPECT_NO_THROW(uses_.no_longer_used_on(stream));
+  const driver::CallCounts calls = machine_.calls();
+  for (const EntryPoint harmful : {EntryPoint::cuStreamGetCaptureInfo, EntryPoint::cuEventRecord,
+                                   EntryPoint::cuStreamGetCtx, EntryPoint::cuCtxPushCurrent})
+    EXPECT_EQ(calls[harmful], 0u) << "the real driver crashes in " << driver::name(harmful);
+  expect_no_failure();
+}
+
+TEST_F(StreamUsesTest, ADestroyedContextIsNotMadeCurrentToAskForItsWork) {
+  std::uint32_t* const word = machine_.word();
+  CreatedContext created(machine_);
+  const CUstream stream = created.stream();
+  machine_.wait(stream, word);
+  uses_.used_on(stream);
+  PendingWork recorded = uses_.so_far();
+  EXPECT_FALSE(recorded.is_done());
+  machine_.faults().inject({EntryPoint::cuEventQuery, 1, CUDA_ERROR_INVALID_CONTEXT});
+  machine_.calls();
+  EXPECT_FALSE(recorded.is_done());
+  EXPECT_EQ(machine_.faults().injected(), 1u);
+  EXPECT_EQ(machine_.calls()[EntryPoint::cuCtxPushCurrent], 1u) << "a living context is asked again";
+  created.destroy();
+  machine_.faults().inject({EntryPoint::cuEventQuery, 1, CUDA_ERROR_INVALID_CONTEXT});
+  machine_.calls();
+  EXPECT_TRUE(recorded.is_done());
+  EXPECT_EQ(machine_.faults().injected(), 2u);
+  EXPECT_EQ(machine_.calls()[EntryPoint::cuCtxPushCurrent], 0u) << "harms the real driver";
   expect_no_failure();
 }
 
