@@ -146,6 +146,7 @@ void add_pending(Table& table) {
   table.add("stream_value.wait_64_released", [](Environment& cuda) {
     const CUdeviceptr address = cuda.mapped();
     cuda.expect("memset", cuda->cuMemsetD8(address, 0, 64));
+    cuda.expect("synchronize", cuda->cuCtxSynchronize());  // a memset may still run, and these streams do not wait
     const CUstream waiting = cuda.stream();
     const CUstream writing = cuda.stream();
     constexpr unsigned long long wanted = 1ULL << 40;
