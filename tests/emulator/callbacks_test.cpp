@@ -167,7 +167,7 @@ struct LastReference {
     return raw->cuLaunchHostFunc(
         stream, [](void* self) { static_cast<LastReference*>(self)->reference.reset(); }, this);
   }
-  CUresult launch_kernel() {
+  CUresult launch_kernel() const {
     CUmodule module = nullptr;
     CUfunction function = nullptr;
     EXPECT_EQ(raw->cuModuleLoadData(&module, ".version 8.0\n.visible .entry body()\n"), CUDA_SUCCESS);

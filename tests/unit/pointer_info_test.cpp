@@ -144,6 +144,7 @@ TEST_F(PointerInfoTest, ForeignMemoryIsToldFromMappings) {
 TEST_F(PointerInfoTest, PoolsAndManagedMemoryAreToldByTheirAttributes) {
   const auto fake = test::scripted_driver();
   bool managed = false;
+  // The parameters are the call's. NOLINTNEXTLINE(readability-non-const-parameter)
   fake->on_cuPointerGetAttributes = [&](unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr) {
     for (unsigned index = 0; index < count; ++index) {
       auto& word = *static_cast<unsigned long long*>(data[index]);
