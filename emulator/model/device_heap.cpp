@@ -26,23 +26,33 @@ Answer DeviceHeap::add_block(std::uint64_t bytes, int device, ContextId owner, b
     return {CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity,
             fmt::format("{} bytes asked, {} free of {} on device {}", bytes, store_.ledger().free(place),
                         store_.ledger().total(place), device)};
-  std::optional<CUdeviceptr> where;
+  const auto where = take_addresses(whole, *memory);
+  if (!where)
+    return {CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space,
+            fmt::format("{} bytes asked, the largest free piece of addresses has {}", whole,
+                        addresses_.largest_free_piece())};
   try {
-    where = addresses_.take(whole, granularity_, next_block_);
-    if (where) {
-      next_block_ = *where + whole;
-      *added = blocks_.emplace(*where, Block{memory, whole, device, owner, shared, AddressSpace(0, whole), 0}).first;
-      return {};
-    }
+    *added = blocks_.emplace(*where, Block{memory, whole, device, owner, shared, AddressSpace(0, whole), 0}).first;
   } catch (...) {
-    if (where) addresses_.give_back(*where, whole);
+    addresses_.give_back(*where, whole);
     store_.drop_reference(*memory);
     throw;
   }
-  store_.drop_reference(*memory);
-  return {CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space,
-          fmt::format("{} bytes asked, the largest free piece of addresses has {}", whole,
-                      addresses_.largest_free_piece())};
+  next_block_ = *where + whole;
+  return {};
+}
+
+// Addresses for the memory, which goes if there are none.
+std::optional<CUdeviceptr> DeviceHeap::take_addresses(std::uint64_t bytes, Allocation& memory) {
+  std::optional<CUdeviceptr> where;
+  try {
+    where = addresses_.take(bytes, granularity_, next_block_);
+  } catch (...) {
+    store_.drop_reference(memory);
+    throw;
+  }
+  if (!where) store_.drop_reference(memory);
+  return where;
 }
 
 bool DeviceHeap::take_from(Blocks::iterator block, HeapAllocation& allocation) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "emulator/model/address_space.hpp"
@@ -57,6 +58,7 @@ class DeviceHeap {
 
   Answer place(HeapAllocation& allocation);
   Answer add_block(std::uint64_t bytes, int device, ContextId owner, bool shared, Blocks::iterator* added);
+  std::optional<CUdeviceptr> take_addresses(std::uint64_t bytes, Allocation& memory);
   bool take_from(Blocks::iterator block, HeapAllocation& allocation);
   void release_block(Blocks::iterator block) noexcept;
 
