@@ -65,7 +65,7 @@ void expect_same(const std::string& id, const std::string& answer) {
 class EmulatorConformance : public testing::TestWithParam<std::string> {};
 
 TEST_P(EmulatorConformance, AnswersAsTheRecordedDriver) {
-  RunOptions options;
+  PoolOptions options;
   options.time_limit = 120s;
   options.jobs = 2;
   std::size_t asked = 0;

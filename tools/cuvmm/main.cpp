@@ -7,6 +7,7 @@
 #include "conformance/case_command.hpp"
 #include "conformance/conformance.hpp"
 #include "conformance/options.hpp"
+#include "conformance/sequences/play.hpp"
 #include "doctor/doctor.hpp"
 #include "emulate/command_line.hpp"
 #include "emulate/emulate.hpp"
@@ -56,6 +57,8 @@ int main(int count, char** words) {
   conformance->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
   cuvmm::conformance::CaseCommand case_command;
   const CLI::App* one_case = cuvmm::conformance::add_case_command(application, case_command);
+  cuvmm::conformance::SequencesCommand sequences_command;
+  const CLI::App* sequences = cuvmm::conformance::add_sequences_command(application, sequences_command);
 
   cuvmm::tour::AccessProbe access_probe;
   const CLI::App* access = cuvmm::tour::add_probe_command(application, access_probe);
@@ -77,6 +80,7 @@ int main(int count, char** words) {
   if (doctor->parsed()) return cuvmm::doctor::run_doctor(doctor_options);
   if (conformance->parsed()) return cuvmm::conformance::run_conformance(conformance_options);
   if (one_case->parsed()) cuvmm::conformance::run_case_command(case_command);
+  if (sequences->parsed()) cuvmm::conformance::run_sequences_command(sequences_command);
   if (emulate->parsed()) return cuvmm::emulate::run_emulate(emulate_options);
   if (tour->parsed()) return cuvmm::tour::run_tour(options);
   if (access->parsed()) cuvmm::tour::run_probe(access_probe);

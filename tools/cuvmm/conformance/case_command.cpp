@@ -47,7 +47,7 @@ Performer started_anew(const DriverOfProcess& driver) {
     const std::vector<std::string> more = driver.words();
     words.insert(words.end(), more.begin(), more.end());
     become_self(words, descriptor);
-    write_answer(descriptor, "(cannot be started)");
+    write_to(descriptor, "(cannot be started)");
   };
 }
 
@@ -62,7 +62,7 @@ CLI::App* add_case_command(CLI::App& application, CaseCommand& command) {
 void run_case_command(const CaseCommand& command) {
   const Table table = all_cases();
   const Case* const wanted = table.find(command.id);
-  write_answer(STDOUT_FILENO, wanted == nullptr ? "(no such case)" : perform(*wanted, command.driver.factory()));
+  write_to(STDOUT_FILENO, wanted == nullptr ? "(no such case)" : perform(*wanted, command.driver.factory()));
   ::_exit(0);
 }
 

@@ -11,6 +11,7 @@
 #include "command/words.hpp"
 #include "conformance/answers.hpp"
 #include "conformance/case_command.hpp"
+#include "conformance/sequences/sequences.hpp"
 #include "conformance/subject.hpp"
 
 namespace cuvmm::conformance {
@@ -83,7 +84,7 @@ int run_table(const Options& options) {
 int run_conformance(const Options& options) {
   constexpr int misuse = 2;
   try {
-    return run_table(options);
+    return options.sequences ? run_sequences(options) : run_table(options);
   } catch (const std::exception& error) {
     std::fputs(fmt::format("cuvmm conformance: {}\n", error.what()).c_str(), stderr);
     return misuse;

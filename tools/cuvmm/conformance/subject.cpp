@@ -18,18 +18,18 @@ namespace {
 constexpr int most_devices = 2;  // that a case uses
 constexpr const char* default_profile = "h200-580";
 
-const Recordings* recordings_of(const std::string& profile) {
-  const Recordings* const found = find_recordings(profile);
-  if (found != nullptr) return found;
+}  // namespace
+
+const Recordings& recordings_of(const Options& options) {
+  const std::string profile = options.profile.value_or(default_profile);
+  if (const Recordings* const found = find_recordings(profile); found != nullptr) return *found;
   throw command::InputError(fmt::format("No answers are recorded for the profile {}; there are: {}.",
                                         command::quoted(profile), fmt::join(recorded_profiles(), ", ")));
 }
 
-}  // namespace
-
 ChosenSubject choose_subject(const Options& options) {
   ChosenSubject chosen;
-  chosen.recordings = recordings_of(options.profile.value_or(default_profile));
+  chosen.recordings = &recordings_of(options);
   const command::OpenedDriver opened = command::open_driver(options.driver, options.devices.value_or(1));
   Subject& subject = chosen.subject;
   subject.driver = opened.driver.description();
