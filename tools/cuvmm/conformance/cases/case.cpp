@@ -60,6 +60,13 @@ Table all_cases() {
       add_process_cases,
       add_peer_cases,
       add_pending_cases,
+      add_external_wait_cases,
+      add_host_location_cases,
+      add_rights_cases,
+      add_border_cases,
+      add_argument_cases,
+      add_fork_cases,
+      add_proc_address_cases,
   };
   Table table;
   for (const AddGroup add : groups) add(table);

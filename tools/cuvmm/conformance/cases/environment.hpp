@@ -74,6 +74,7 @@ class Environment {
 
   [[nodiscard]] driver::Interface* operator->() const noexcept { return driver_.get(); }
   [[nodiscard]] driver::Interface& driver() const noexcept { return *driver_; }
+  [[nodiscard]] const std::shared_ptr<driver::Interface>& shared_driver() const noexcept { return driver_; }
   [[nodiscard]] int device_count() const noexcept { return device_count_; }
   [[nodiscard]] CUcontext context() const noexcept { return context_; }
   [[nodiscard]] const std::string& notes() const noexcept { return notes_; }

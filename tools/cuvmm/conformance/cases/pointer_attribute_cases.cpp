@@ -53,6 +53,99 @@ Asked freed(Environment& cuda) {
   return at(address);
 }
 
+Asked imported(Environment& cuda) {
+  const Exported exported = cuda.export_new();
+  CUmemGenericAllocationHandle handle = 0;
+  cuda.expect("import", cuda.import(exported.descriptor, handle));
+  const CUdeviceptr address = cuda.reserve(granule);
+  cuda.map(address, granule, handle);
+  cuda.grant(address, granule);
+  return at(address);
+}
+
+// The second of two mappings of the same memory.
+Asked alias(Environment& cuda) {
+  const CUmemGenericAllocationHandle handle = cuda.create(granule);
+  CUdeviceptr address = 0;
+  for (int i = 0; i < 2; ++i) {
+    address = cuda.reserve(granule);
+    cuda.map(address, granule, handle);
+    cuda.grant(address, granule);
+  }
+  return at(address);
+}
+
+Asked unmapped(Environment& cuda) {
+  const CUdeviceptr address = cuda.mapped();
+  cuda.unmap(address, granule);
+  return at(address);
+}
+
+// The memory lives by its mapping alone.
+Asked released(Environment& cuda) {
+  const CUdeviceptr address = cuda.reserve(granule);
+  const CUmemGenericAllocationHandle handle = cuda.create(granule);
+  cuda.map(address, granule, handle);
+  cuda.grant(address, granule);
+  cuda.expect("release", cuda->cuMemRelease(handle));
+  return at(address);
+}
+
+// Memory of device 1, granted to one of the two.
+Asked of_second_device(Environment& cuda, int granted) {
+  const CUdeviceptr address = cuda.mapped(granule, 0, device_memory(1));
+  cuda.grant(address, granule, 3, granted);
+  return at(address);
+}
+
+Asked allocated_by_second_device(Environment& cuda) {
+  cuda.make_current(cuda.primary(1));
+  const CUdeviceptr address = cuda.allocate(granule);
+  cuda.make_current(cuda.context());
+  return at(address);
+}
+
+constexpr Kind more_kinds[] = {
+    {"mapped_read_only", [](Environment& cuda) { return at(cuda.mapped(granule, 1)); }},
+    {"mapped_compressed",
+     [](Environment& cuda) {
+       CUmemAllocationProp properties = device_memory();
+       properties.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
+       return at(cuda.mapped(granule, 3, properties));
+     }},
+    {"mapped_rdma",
+     [](Environment& cuda) {
+       CUmemAllocationProp properties = device_memory();
+       properties.allocFlags.gpuDirectRDMACapable = 1;
+       return at(cuda.mapped(granule, 3, properties));
+     }},
+    {"mapped_host",
+     [](Environment& cuda) { return at(cuda.mapped(granule, 3, host_memory(CU_MEM_LOCATION_TYPE_HOST))); }},
+    {"mapped_host_no_access",
+     [](Environment& cuda) { return at(cuda.mapped(granule, 0, host_memory(CU_MEM_LOCATION_TYPE_HOST))); }},
+    {"imported", imported},
+    {"alias", alias},
+    {"unmapped", unmapped},
+    {"released", released},
+    {"host_alloc_inside",
+     [](Environment& cuda) {
+       const CUdeviceptr base = as_address(cuda.allocate_host());
+       return Asked{base + 123, base, 0};
+     }},
+    {"host_alloc_portable",
+     [](Environment& cuda) { return at(as_address(cuda.allocate_host(mebibyte, CU_MEMHOSTALLOC_PORTABLE))); }},
+    {"host_alloc_write_combined",
+     [](Environment& cuda) { return at(as_address(cuda.allocate_host(mebibyte, CU_MEMHOSTALLOC_WRITECOMBINED))); }},
+    {"registered_read_only", [](Environment& cuda) { return registered(cuda, CU_MEMHOSTREGISTER_READ_ONLY); }},
+    {"nowhere", [](Environment&) { return at(nowhere); }},
+};
+
+constexpr Kind kinds_of_two_devices[] = {
+    {"of_second_device_granted_to_first", [](Environment& cuda) { return of_second_device(cuda, 0); }},
+    {"of_second_device_granted_to_second", [](Environment& cuda) { return of_second_device(cuda, 1); }},
+    {"allocated_by_second_device", allocated_by_second_device},
+};
+
 constexpr Kind kinds[] = {
     {"mapped", [](Environment& cuda) { return at(cuda.mapped()); }},
     {"mapped_exportable", [](Environment& cuda) { return at(cuda.mapped(granule, 3, exportable())); }},
@@ -215,12 +308,23 @@ void add_contexts(Table& table) {
   });
 }
 
+void add_kind(Table& table, const Kind& kind, const Needs& needs) {
+  table.add(
+      std::string{"pointer.all."} + kind.name, [kind](Environment& cuda) { return ask_all(cuda, kind.make(cuda)); },
+      needs);
+  table.add(
+      std::string{"pointer.list."} + kind.name,
+      [kind](Environment& cuda) { return ask_three(cuda, kind.make(cuda).address); }, needs);
+}
+
 }  // namespace
 
 void add_pointer_attribute_cases(Table& table) {
   for (const Kind& kind : kinds)
     table.add(std::string{"pointer.all."} + kind.name,
               [kind](Environment& cuda) { return ask_all(cuda, kind.make(cuda)); });
+  for (const Kind& kind : more_kinds) add_kind(table, kind, {});
+  for (const Kind& kind : kinds_of_two_devices) add_kind(table, kind, needs_two_devices);
   add_lists(table);
   add_refusals(table);
   add_contexts(table);
