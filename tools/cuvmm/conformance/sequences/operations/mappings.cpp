@@ -78,6 +78,7 @@ Step map(const Call& call, Player& player) {
 }
 
 void mapped(const Call& call, World& world) {
+  if (call[4] == no_handle) return;
   const int memory = world.handles.at(static_cast<std::size_t>(call[4])).value().memory;
   world.mappings.push_back({{static_cast<int>(call[0]), call[1]}, call[2], memory, {}});
 }

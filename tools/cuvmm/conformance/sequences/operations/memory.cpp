@@ -82,11 +82,12 @@ Step create(const Call& call, Player& player) {
   CUmemGenericAllocationHandle handle = 0;
   const CUresult code = player->cuMemCreate(is_slot(call[0]) ? &handle : nullptr, static_cast<std::size_t>(call[1]),
                                             &properties, static_cast<unsigned long long>(call[7]));
-  if (code == CUDA_SUCCESS) player.handles.at(static_cast<std::size_t>(call[0])) = handle;
+  if (code == CUDA_SUCCESS && is_slot(call[0])) player.handles.at(static_cast<std::size_t>(call[0])) = handle;
   return {code, ""};
 }
 
 void created(const Call& call, World& world) {
+  if (!is_slot(call[0])) return;  // the driver took a null pointer; nobody has the handle
   const bool exportable = (call[4] & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
   world.handles.at(static_cast<std::size_t>(call[0])) =
       HandleSlot{world.new_memory(call[1] / granule_bytes, where_of(call), exportable), false};
@@ -127,14 +128,14 @@ Step retain(const Call& call, Player& player) {
   CUmemGenericAllocationHandle handle = 0;
   const CUresult code = player->cuMemRetainAllocationHandle(is_slot(call[0]) ? &handle : nullptr,
                                                             as_pointer(player.address(call[1], call[2])));
-  if (code != CUDA_SUCCESS) return {code, ""};
+  if (code != CUDA_SUCCESS || !is_slot(call[0])) return {code, ""};
   player.handles.at(static_cast<std::size_t>(call[0])) = handle;
   return {code, player.same_handle(handle, call[0])};
 }
 
 void retained(const Call& call, World& world) {
   const MappedMemory* const mapping = world.mapping_at({static_cast<int>(call[1]), call[2]});
-  if (mapping != nullptr) world.handles.at(static_cast<std::size_t>(call[0])) = HandleSlot{mapping->memory, false};
+  if (mapping != nullptr && is_slot(call[0])) world.handles.at(static_cast<std::size_t>(call[0])) = HandleSlot{mapping->memory, false};
 }
 
 // cuMemExportToShareableHandle: descriptor handle type flags
@@ -171,11 +172,12 @@ Step export_handle(const Call& call, Player& player) {
   const CUresult code = player->cuMemExportToShareableHandle(
       is_slot(call[0]) ? &descriptor : nullptr, handle_of(call[1], player),
       static_cast<CUmemAllocationHandleType>(call[2]), static_cast<unsigned long long>(call[3]));
-  if (code == CUDA_SUCCESS) player.descriptors.at(static_cast<std::size_t>(call[0])) = descriptor;
+  if (code == CUDA_SUCCESS && is_slot(call[0])) player.descriptors.at(static_cast<std::size_t>(call[0])) = descriptor;
   return {code, ""};
 }
 
 void exported(const Call& call, World& world) {
+  if (!is_slot(call[0]) || !is_slot(call[1])) return;
   world.descriptors.at(static_cast<std::size_t>(call[0])) =
       world.handles.at(static_cast<std::size_t>(call[1])).value().memory;
 }
@@ -221,12 +223,13 @@ Step import_handle(const Call& call, Player& player) {
   const int descriptor = is_slot(call[1]) ? player.descriptors.at(static_cast<std::size_t>(call[1])) : -1;
   const CUresult code = player->cuMemImportFromShareableHandle(
       is_slot(call[0]) ? &handle : nullptr, as_os_handle(descriptor), static_cast<CUmemAllocationHandleType>(call[2]));
-  if (code != CUDA_SUCCESS) return {code, ""};
+  if (code != CUDA_SUCCESS || !is_slot(call[0])) return {code, ""};
   player.handles.at(static_cast<std::size_t>(call[0])) = handle;
   return {code, player.same_handle(handle, call[0])};
 }
 
 void imported(const Call& call, World& world) {
+  if (!is_slot(call[0]) || !is_slot(call[1])) return;
   world.handles.at(static_cast<std::size_t>(call[0])) =
       HandleSlot{world.descriptors.at(static_cast<std::size_t>(call[1])).value(), true};
 }
