@@ -92,6 +92,17 @@ TEST(CaseProcess, TellsThatDevicesAreMissing) {
   EXPECT_EQ(run(ok, needs_two_devices, fake_driver(2)), "OK");
 }
 
+TEST(RunTasks, KeepsWhatWasWrittenBeforeACrash) {
+  const Task dying{[](int descriptor) {
+    write_to(descriptor, "so far");
+    raise(SIGSEGV);
+  }};
+  run_tasks({dying}, {60s, 1}, [](std::size_t, const Ended& ended) {
+    EXPECT_EQ(ended.output, "so far");
+    EXPECT_EQ(ended.complaint(), "(signal 11)");
+  });
+}
+
 TEST(RunCases, ReportsInTheOrderOfTheCases) {
   std::vector<Case> cases;
   cases.reserve(12);

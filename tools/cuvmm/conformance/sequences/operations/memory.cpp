@@ -135,7 +135,8 @@ Step retain(const Call& call, Player& player) {
 
 void retained(const Call& call, World& world) {
   const MappedMemory* const mapping = world.mapping_at({static_cast<int>(call[1]), call[2]});
-  if (mapping != nullptr && is_slot(call[0])) world.handles.at(static_cast<std::size_t>(call[0])) = HandleSlot{mapping->memory, false};
+  if (mapping != nullptr && is_slot(call[0]))
+    world.handles.at(static_cast<std::size_t>(call[0])) = HandleSlot{mapping->memory, false};
 }
 
 // cuMemExportToShareableHandle: descriptor handle type flags
