@@ -18,9 +18,11 @@ DriverFactory DriverOfProcess::factory() const {
 }
 
 std::vector<std::string> DriverOfProcess::words() const {
-  if (cuda) return {"--cuda"};
   std::vector<std::string> words{"--devices", std::to_string(devices)};
-  if (!profile.empty()) words.push_back("--profile=" + profile);
+  if (cuda)
+    words.emplace_back("--cuda");
+  else if (!profile.empty())
+    words.push_back("--profile=" + profile);
   return words;
 }
 

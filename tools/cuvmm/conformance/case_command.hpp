@@ -14,7 +14,7 @@ namespace cuvmm::conformance {
 // Which driver the processes of cases and sequences make.
 struct DriverOfProcess {
   bool cuda = false;
-  int devices = 1;      // of the emulated driver
+  int devices = 1;      // that sequences use; that the emulated driver has
   std::string profile;  // of the emulated driver; empty for what the environment says
 
   // Throws std::invalid_argument if the environment's settings, or the profile, make no emulated machine.

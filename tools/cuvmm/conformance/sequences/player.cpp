@@ -7,7 +7,6 @@
 namespace cuvmm::conformance {
 namespace {
 
-constexpr std::size_t hole_bytes = 64 * gibibyte;
 constexpr std::size_t slack_bytes = 65536;
 constexpr CUdeviceptr page_bytes = 4096;
 
@@ -42,12 +41,12 @@ void Player::require(const char* step, CUresult result) const {
   if (result != CUDA_SUCCESS) throw NotClean(std::string{step} + " answers " + result_name(result));
 }
 
-// The window is the middle of a wide hole, whose ends a driver takes first for what it places by itself.
+// Hints are obeyed where a reservation was a moment ago.
 void Player::find_window() {
   CUdeviceptr hole = 0;
-  require("cuMemAddressReserve", driver_->cuMemAddressReserve(&hole, hole_bytes, 0, 0, 0));
-  require("cuMemAddressFree", driver_->cuMemAddressFree(hole, hole_bytes));
-  bases[space::window] = (hole + hole_bytes / 2) / granule * granule;
+  require("cuMemAddressReserve", driver_->cuMemAddressReserve(&hole, window_bytes, 0, 0, 0));
+  require("cuMemAddressFree", driver_->cuMemAddressFree(hole, window_bytes));
+  bases[space::window] = hole;
 }
 
 void Player::make_current(int device) {

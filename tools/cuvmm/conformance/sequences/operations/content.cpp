@@ -1,4 +1,5 @@
 // Copies and memsets through mappings, and what they read.
+#include <algorithm>
 #include <cstring>
 
 #include "conformance/sequences/drawing.hpp"
@@ -26,6 +27,18 @@ std::int64_t draw_size(const MappedMemory& mapping, Random& random) {
   return random.one_of<std::int64_t>({0, 1, 2, 3, 4, 64, 4095, 4097, granule_bytes});
 }
 
+// Whether host memory lies there that the current device may not touch so. A real driver copies that with the CPU,
+// which dies of it unless the host has been granted access.
+bool may_kill(const DrawnRange& range, const World& world, int rights) {
+  return std::any_of(world.mappings.begin(), world.mappings.end(), [&](const MappedMemory& each) {
+    const bool touched = each.place.space == range.place.space && each.place.at < range.place.at + range.bytes &&
+                         range.place.at < each.end();
+    const bool host = world.memories.at(static_cast<std::size_t>(each.memory)).where == Where::host;
+    return touched && host &&
+           (world.current < 0 || (each.rights.at(static_cast<std::size_t>(world.current)) & rights) != rights);
+  });
+}
+
 // Where somebody wants to write or read: where that is allowed, mostly, and over borders of mappings, sometimes.
 std::optional<DrawnRange> draw_content(const World& world, Random& random, int rights) {
   if (world.mappings.empty()) return std::nullopt;
@@ -40,6 +53,7 @@ std::optional<DrawnRange> draw_content(const World& world, Random& random, int r
   if (random.percent(4)) range.place = draw_place(world, random);
   if (random.percent(4)) range.place.at += random.one_of({1, 2, 4});
   if (range.bytes > most_copied_bytes || !is_within_space(range, world)) return std::nullopt;
+  if (may_kill(range, world, rights)) return std::nullopt;
   return range;
 }
 
@@ -174,6 +188,7 @@ std::optional<Call> draw_on_device(const World& world, Random& random) {
   const auto to = draw_content(world, random, write_right);
   const auto from = draw_content(world, random, read_right);
   if (!to || !from || !is_within_space({to->place, from->bytes}, world)) return std::nullopt;
+  if (may_kill({to->place, from->bytes}, world, write_right)) return std::nullopt;
   return Call{nullptr, {to->place.space, to->place.at, from->place.space, from->place.at, from->bytes}};
 }
 
