@@ -100,8 +100,8 @@ std::string EmulatedDriver::description() const {
 Answer EmulatedDriver::check_initialised() const {
   if (!initialised_.load(std::memory_order_acquire))
     return {CUDA_ERROR_NOT_INITIALIZED, Rule::driver_initialised, "cuInit was not called"};
-  if (made_at_fork_count_ != fork_count())
-    return {CUDA_ERROR_NOT_INITIALIZED, Rule::not_after_fork, "the driver was made before this process was forked"};
+  if (initialised_at_fork_count_.load(std::memory_order_relaxed) != fork_count())
+    return {CUDA_ERROR_NOT_INITIALIZED, Rule::not_after_fork, "cuInit was called before this process was forked"};
   if (execution::inside_host_function())
     return {CUDA_ERROR_NOT_PERMITTED, Rule::host_function, "called from a host function"};
   if (execution::inside_kernel())
@@ -112,8 +112,12 @@ Answer EmulatedDriver::check_initialised() const {
 CUresult EmulatedDriver::cuInit(unsigned int flags) {
   return answer([&]() -> Answer {
     if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
-    initialised_.store(true, std::memory_order_release);
-    return {};
+    if (!initialised_.load(std::memory_order_acquire)) {
+      initialised_at_fork_count_.store(fork_count(), std::memory_order_relaxed);
+      initialised_.store(true, std::memory_order_release);
+    }
+    if (initialised_at_fork_count_.load(std::memory_order_relaxed) == fork_count()) return {};
+    return {CUDA_ERROR_NOT_INITIALIZED, Rule::not_after_fork, "cuInit was called before this process was forked"};
   });
 }
 

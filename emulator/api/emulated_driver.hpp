@@ -175,7 +175,7 @@ class EmulatedDriver final : public driver::Interface {
   Answer pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer);
 
   std::atomic<bool> initialised_{false};
-  const unsigned made_at_fork_count_ = fork_count();
+  std::atomic<unsigned> initialised_at_fork_count_{fork_count()};
   Machine machine_;
   ContextTable contexts_;
   std::map<std::string, HostKernel, std::less<>> kernels_;  // never changes once made

@@ -176,6 +176,12 @@ bool Machine::still_valid(CUdeviceptr address, std::uint64_t bytes, model::Acces
   return this->access(address, bytes, who, write, kind, now).ok() && now.pieces() == access.pieces();
 }
 
+bool Machine::needs_peer_access(const PointerFacts& facts, int device) {
+  const std::lock_guard lock(mutex_);
+  return facts.kind == PointerFacts::Kind::heap && facts.device != device &&
+         !peers_enabled_.contains({device, facts.device});
+}
+
 void Machine::set_peer_enabled(int device, int peer, bool enabled) {
   const std::lock_guard lock(mutex_);
   if (enabled)

@@ -129,6 +129,8 @@ class Machine final : private model::HostViewListener {
   // Direct access of `device` to cuMemAlloc memory of `peer`, as kernels have it after cuCtxEnablePeerAccess. It is
   // there until it was disabled as often as it was enabled.
   void set_peer_enabled(int device, int peer, bool enabled);
+  // Whether it is cuMemAlloc memory of another device to which the device has no direct access.
+  [[nodiscard]] bool needs_peer_access(const PointerFacts& facts, int device);
 
   Answer allocate(CUdeviceptr* address, std::uint64_t bytes, int device, std::uint64_t owner);
   Answer free(CUdeviceptr address);

@@ -63,6 +63,8 @@ Answer Machine::import_handle(CUmemGenericAllocationHandle* handle, void* os_han
     return refused(CUDA_ERROR_NOT_SUPPORTED, Rule::import_type, "this machine has none");
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !fabric)
     return refused(CUDA_ERROR_INVALID_VALUE, Rule::import_type, "it is not one type");
+  if (os_handle == nullptr)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "osHandle must not be null, nor descriptor 0"};
 
   const std::lock_guard lock(mutex_);
   collect_closed_exports_locked();

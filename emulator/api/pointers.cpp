@@ -56,10 +56,11 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
     return facts;
   }
   if (const HostRange* range = host_range(pointer)) {
+    const bool read_only = !range->allocated && (range->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
     facts.kind = PointerFacts::Kind::host;
     facts.context = range->owner;
     facts.range = facts.mapping = {range->address, range->bytes};
-    facts.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    facts.access = read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     facts.rounded = range->allocated;
     return facts;
   }
@@ -94,7 +95,7 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return give(data, static_cast<unsigned>(on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      if (!facts->open_to(device)) return unknown_attribute(attribute);
+      if (!facts->open_to(device) || machine_.needs_peer_access(*facts, device)) return unknown_attribute(attribute);
       return give(data, pointer);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (!on_host) return unknown_attribute(attribute);

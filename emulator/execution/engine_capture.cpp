@@ -86,9 +86,11 @@ Answer Engine::captured_event_answer(Lock&, Event& event, bool invalidate) {
   if (!event.capture) {
     return {};
   }
-  if (event.capture->ended) {
-    return {abi::CUDA_ERROR_INVALID_VALUE,
-            "the event was last recorded in a capture that has ended, so it stands for no work; record it again"};
+  if (event.capture->ended || event.capture->invalidated) {
+    return {
+        abi::CUDA_ERROR_INVALID_VALUE,
+        "the event was last recorded in a capture that has ended or was invalidated, so it stands for no work; record "
+        "it again"};
   }
   event.capture->invalidated = event.capture->invalidated || invalidate;
   return {abi::CUDA_ERROR_CAPTURED_EVENT,

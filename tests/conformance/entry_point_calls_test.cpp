@@ -1,4 +1,4 @@
-#include "conformance/entry_point_calls.hpp"
+#include "conformance/cases/entry_point_calls.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,6 +4,10 @@
 #include <string>
 
 #include "command/words.hpp"
+#include "conformance/case_command.hpp"
+#include "conformance/conformance.hpp"
+#include "conformance/options.hpp"
+#include "conformance/sequences/play.hpp"
 #include "doctor/doctor.hpp"
 #include "emulate/command_line.hpp"
 #include "emulate/emulate.hpp"
@@ -16,8 +20,9 @@ namespace {
 
 // What is wrong with a command line that names no subcommand.
 std::string missing_subcommand(int count, char** words) {
-  if (count < 2) return "a subcommand is needed; there are: tour, doctor, emulate";
-  return "there is no subcommand " + cuvmm::command::quoted(words[1]) + "; there are: tour, doctor, emulate";
+  if (count < 2) return "a subcommand is needed; there are: tour, doctor, emulate, conformance";
+  return "there is no subcommand " + cuvmm::command::quoted(words[1]) +
+         "; there are: tour, doctor, emulate, conformance";
 }
 
 }  // namespace
@@ -45,6 +50,16 @@ int main(int count, char** words) {
   cuvmm::emulate::add_options(*emulate, emulate_options);
   emulate->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
 
+  cuvmm::conformance::Options conformance_options;
+  CLI::App* conformance = application.add_subcommand(
+      "conformance", "Asks a driver what it answers to driver calls, and compares that with a recorded machine");
+  cuvmm::conformance::add_options(*conformance, conformance_options);
+  conformance->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
+  cuvmm::conformance::CaseCommand case_command;
+  const CLI::App* one_case = cuvmm::conformance::add_case_command(application, case_command);
+  cuvmm::conformance::SequencesCommand sequences_command;
+  const CLI::App* sequences = cuvmm::conformance::add_sequences_command(application, sequences_command);
+
   cuvmm::tour::AccessProbe access_probe;
   const CLI::App* access = cuvmm::tour::add_probe_command(application, access_probe);
   cuvmm::tour::UnmapProbe unmap_probe;
@@ -63,6 +78,9 @@ int main(int count, char** words) {
     return exit_misuse;
   }
   if (doctor->parsed()) return cuvmm::doctor::run_doctor(doctor_options);
+  if (conformance->parsed()) return cuvmm::conformance::run_conformance(conformance_options);
+  if (one_case->parsed()) cuvmm::conformance::run_case_command(case_command);
+  if (sequences->parsed()) cuvmm::conformance::run_sequences_command(sequences_command);
   if (emulate->parsed()) return cuvmm::emulate::run_emulate(emulate_options);
   if (tour->parsed()) return cuvmm::tour::run_tour(options);
   if (access->parsed()) cuvmm::tour::run_probe(access_probe);
