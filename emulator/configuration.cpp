@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "emulator/model/rights.hpp"
+#include "emulator/rule.hpp"
 
 namespace cuvmm::emulator {
 
@@ -62,10 +63,17 @@ void Configuration::validate() const {
   for (const HostKernel& kernel : kernels)
     if (std::find(kernel.argument_bytes.begin(), kernel.argument_bytes.end(), 0) != kernel.argument_bytes.end())
       refuse(fmt::format("the host kernel '{}' declares an argument of 0 bytes; each has at least 1", kernel.name));
+  for (const std::string& id : rules_off)
+    if (!find_rule(id))
+      refuse(fmt::format("rule-off (rules_off) names the rule '{}', which there is not; `cuvmm rules` lists them", id));
   for (const auto& [device, peer] : no_peer_access)
     if (std::min(device, peer) < 0 || std::max(device, peer) >= devices || device == peer)
       refuse(fmt::format("no-peer (no_peer_access) has the pair ({}, {}); both must be different devices below {}",
                          device, peer, devices));
+}
+
+bool Configuration::is_off(std::string_view rule) const noexcept {
+  return std::find(rules_off.begin(), rules_off.end(), rule) != rules_off.end();
 }
 
 bool Configuration::can_access_peer(int device, int peer) const {

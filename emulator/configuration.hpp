@@ -78,6 +78,10 @@ struct Configuration {
   Scheduler scheduler = Scheduler::threaded;
   std::uint64_t seed = 0;  // of the stepped scheduler
 
+  // Ids of rules that are not kept (docs/rules.md, `cuvmm rules`): what breaks one of them alone answers success, and
+  // does nothing else, except for what a real driver accepts, too, which is done. For showing that a test notices.
+  std::vector<std::string> rules_off;
+
   std::vector<HostKernel> kernels;  // beside the built-in ones; of two of one name the later counts
 
   // Where warnings of the faithful mode go; standard error where not given. Called from any thread, by one thread at a
@@ -101,6 +105,7 @@ struct Configuration {
 
   [[nodiscard]] std::uint64_t memory_per_device() const { return device_memory.value_or(profile.device_memory); }
   [[nodiscard]] bool can_access_peer(int device, int peer) const;
+  [[nodiscard]] bool is_off(std::string_view rule) const noexcept;
 };
 
 }  // namespace cuvmm::emulator

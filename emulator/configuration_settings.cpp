@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "emulator/model/rights.hpp"
+#include "emulator/rule.hpp"
 
 namespace cuvmm::emulator {
 namespace {
@@ -113,6 +114,13 @@ std::vector<Setting> make_settings() {
        }},
       {"seed", "a whole number", "which order the stepped scheduler takes",
        [](Configuration& c, std::string_view text) { return put(c.seed, parse_number<std::uint64_t>(text)); }},
+      {"rule-off", "the id of a rule of docs/rules.md; may be given several times",
+       "breaking that rule alone is answered with success, to show that a test notices",
+       [](Configuration& c, std::string_view text) {
+         if (!find_rule(text)) return false;
+         c.rules_off.emplace_back(text);
+         return true;
+       }},
       behaviour("ignore-address-hints", "cuMemAddressReserve never honours a hint", &Behaviour::ignore_address_hints),
       behaviour("withhold-compression", "compression is asked for and silently not given",
                 &Behaviour::withhold_compression),

@@ -77,7 +77,8 @@ CUresult EmulatedDriver::conclude(CUresult code, Rule rule, const char* detail) 
   last.driver = this;
   last.text.clear();
   if (code == CUDA_SUCCESS || code == CUDA_ERROR_NOT_READY) return code;
-  const model::RuleText& text = model::text(rule);
+  const RuleText& text = emulator::text(rule);
+  if (machine_.configuration().is_off(text.id)) return CUDA_SUCCESS;
   try {
     last.text = fmt::format("{}: {} ({}).\n{}.", text.id, text.says, detail, text.way_out);
   } catch (const std::exception&) {

@@ -105,9 +105,8 @@ class EmulatedDriver final : public driver::Interface {
   [[nodiscard]] Answer check_initialised() const;
   [[nodiscard]] Answer check_device(CUdevice device) const;
   [[nodiscard]] Answer check_unsafe_during_capture() {
-    return executed(engine_.check_unsafe_call());
+    return engine_.check_unsafe_call();
   }
-  [[nodiscard]] static Answer executed(const execution::Answer& answer);
 
   // Contexts.
   // The thread's current context: if it is alive; if it is healthy too.

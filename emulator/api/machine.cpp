@@ -37,7 +37,7 @@ void Machine::give_warning(Rule rule, const std::string& detail) {
     const std::lock_guard lock(mutex_);
     if (!warned_.insert(rule).second) return;
   }
-  const model::RuleText& text = model::text(rule);
+  const RuleText& text = emulator::text(rule);
   const std::string line =
       fmt::format("cuvmm emulated driver: warning {}: {} ({}). {}.", text.id, text.says, detail, text.way_out);
   if (configuration_.on_warning)
@@ -58,6 +58,7 @@ memory::Arena& Machine::arena(const model::Place& place) {
 }
 
 Answer Machine::tolerated(Rule rule, std::string detail) {
+  if (configuration_.is_off(text(rule).id)) return {};
   if (configuration_.mode == Mode::strict) return {CUDA_ERROR_INVALID_VALUE, rule, std::move(detail)};
   give_warning(rule, detail);
   return {};

@@ -20,8 +20,6 @@
 
 namespace cuvmm::emulator::api {
 
-using model::Answer;
-using model::Rule;
 using namespace cuvmm::abi;
 
 class Machine;

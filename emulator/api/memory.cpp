@@ -30,7 +30,7 @@ CUresult EmulatedDriver::cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
 // code that frees under a running kernel gets away with it. No context need be current.
 Answer EmulatedDriver::drain_users(std::uint64_t owner, std::uint64_t address, std::uint64_t bytes) {
   if (const auto context = contexts_.execution_of(owner))
-    if (Answer finished = executed(engine_.drain_context(context)); !finished.ok()) return finished;
+    if (Answer finished = engine_.drain_context(context); !finished.ok()) return finished;
   drain_others(address, bytes);
   return {};
 }
@@ -38,8 +38,8 @@ Answer EmulatedDriver::drain_users(std::uint64_t owner, std::uint64_t address, s
 void EmulatedDriver::drain_others(std::uint64_t address, std::uint64_t bytes) {
   while (const auto user = engine_.first_unfinished_touching(address, bytes)) {
     const auto context = contexts_.execution_with(user->context);
-    if (context == nullptr) break;                              // it has ended, and its work with it
-    if (!executed(engine_.drain_context(context)).ok()) break;  // what has failed touches nothing any more
+    if (context == nullptr) break;                    // it has ended, and its work with it
+    if (!engine_.drain_context(context).ok()) break;  // what has failed touches nothing any more
   }
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "emulator/model/address_space.hpp"
-#include "emulator/model/answer.hpp"
+#include "emulator/answer.hpp"
 #include "emulator/model/physical_store.hpp"
 #include "emulator/model/virtual_memory.hpp"
 

@@ -10,11 +10,13 @@
 
 #include "emulator/configuration.hpp"
 #include "emulator/model/address_space.hpp"
-#include "emulator/model/answer.hpp"
+#include "emulator/answer.hpp"
 #include "emulator/model/physical_store.hpp"
 #include "emulator/model/rights.hpp"
 
 namespace cuvmm::emulator::model {
+
+using namespace cuvmm::abi;
 
 // A handle to physical memory, as cuMemCreate or cuMemImportFromShareableHandle gave out. It stays known while it is
 // held (references) or mapped, so that it can be retained from an address.

@@ -181,6 +181,7 @@ Answer VirtualMemory::check_whole_mappings(CUdeviceptr address, std::uint64_t by
 }
 
 Answer VirtualMemory::tolerated(Rule rule, std::string detail) const {
+  if (configuration_.is_off(text(rule).id)) return {};
   if (configuration_.mode == Mode::strict) return {CUDA_ERROR_INVALID_VALUE, rule, std::move(detail)};
   warn_(rule, detail);
   return {};

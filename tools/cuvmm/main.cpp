@@ -11,6 +11,7 @@
 #include "doctor/doctor.hpp"
 #include "emulate/command_line.hpp"
 #include "emulate/emulate.hpp"
+#include "rules/rules.hpp"
 #include "tour/access_probe.hpp"
 #include "tour/options.hpp"
 #include "tour/tour.hpp"
@@ -20,9 +21,9 @@ namespace {
 
 // What is wrong with a command line that names no subcommand.
 std::string missing_subcommand(int count, char** words) {
-  if (count < 2) return "a subcommand is needed; there are: tour, doctor, emulate, conformance";
+  if (count < 2) return "a subcommand is needed; there are: tour, doctor, emulate, conformance, rules";
   return "there is no subcommand " + cuvmm::command::quoted(words[1]) +
-         "; there are: tour, doctor, emulate, conformance";
+         "; there are: tour, doctor, emulate, conformance, rules";
 }
 
 }  // namespace
@@ -60,6 +61,12 @@ int main(int count, char** words) {
   cuvmm::conformance::SequencesCommand sequences_command;
   const CLI::App* sequences = cuvmm::conformance::add_sequences_command(application, sequences_command);
 
+  cuvmm::rules::Options rules_options;
+  CLI::App* rules =
+      application.add_subcommand("rules", "Prints the rules of virtual memory management, and what to do");
+  cuvmm::rules::add_options(*rules, rules_options);
+  rules->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
+
   cuvmm::tour::AccessProbe access_probe;
   const CLI::App* access = cuvmm::tour::add_probe_command(application, access_probe);
   cuvmm::tour::UnmapProbe unmap_probe;
@@ -79,6 +86,7 @@ int main(int count, char** words) {
   }
   if (doctor->parsed()) return cuvmm::doctor::run_doctor(doctor_options);
   if (conformance->parsed()) return cuvmm::conformance::run_conformance(conformance_options);
+  if (rules->parsed()) return cuvmm::rules::run_rules(rules_options);
   if (one_case->parsed()) cuvmm::conformance::run_case_command(case_command);
   if (sequences->parsed()) cuvmm::conformance::run_sequences_command(sequences_command);
   if (emulate->parsed()) return cuvmm::emulate::run_emulate(emulate_options);
