@@ -24,7 +24,7 @@ namespace cuvmm::emulator::api {
 // a code and keeps the explanation for the thread, and turns exceptions into codes.
 class EmulatedDriver final : public driver::Interface {
  public:
-  explicit EmulatedDriver(const Configuration& configuration);
+  EmulatedDriver(const Configuration& configuration, std::unique_ptr<memory::PhysicalMemory> physical_memory);
   ~EmulatedDriver() override;
   EmulatedDriver(const EmulatedDriver&) = delete;
   EmulatedDriver& operator=(const EmulatedDriver&) = delete;

@@ -37,6 +37,7 @@ struct [[nodiscard]] Answer {
   CUresult code = CUDA_SUCCESS;
   Rule rule{};
   std::string detail;
+  bool crashes = false;  // the real driver brings the process down here
 
   Answer() = default;
   Answer(CUresult refusal, Rule broken, std::string what) : code(refusal), rule(broken), detail(std::move(what)) {}
