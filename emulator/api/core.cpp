@@ -2,14 +2,11 @@
 #include <fmt/format.h>
 
 #include <exception>
-#include <utility>
 
 #include "emulator/api/answering.hpp"
 #include "emulator/api/fork_count.hpp"
 #include "emulator/emulated_driver.hpp"
 #include "emulator/kernels/builtin_kernels.hpp"
-#include "emulator/memory/private_memory.hpp"
-#include "emulator/sharing/join_machine.hpp"
 #include "emulator/thread_storage.hpp"
 
 namespace cuvmm::emulator::api {
@@ -62,9 +59,8 @@ execution::Scheduling scheduling_of(const Configuration& configuration) {
 
 }  // namespace
 
-EmulatedDriver::EmulatedDriver(const Configuration& configuration,
-                               std::unique_ptr<memory::PhysicalMemory> physical_memory)
-    : machine_(configuration, std::move(physical_memory)), engine_(scheduling_of(configuration)) {
+EmulatedDriver::EmulatedDriver(const Configuration& configuration)
+    : machine_(MachineParts::of(configuration)), engine_(scheduling_of(configuration)) {
   for (const HostKernel& kernel : builtin_kernels()) add_kernel(kernel);
   for (const HostKernel& kernel : configuration.kernels) add_kernel(kernel);
 }
@@ -143,16 +139,9 @@ namespace cuvmm::emulator {
 
 std::shared_ptr<driver::Interface> make_emulated_driver(const Configuration& configuration) {
   configuration.validate();
-  Configuration actual = configuration;
-  std::unique_ptr<memory::PhysicalMemory> physical_memory;
-  if (configuration.machine.empty())
-    physical_memory = std::make_unique<memory::PrivateMemory>(configuration);
-  else
-    physical_memory = sharing::join_machine(actual);
   // A forked child has none of the threads that the driver's end would wait for, and shares its bytes with the parent.
   // A thread that runs the driver's own work ends it when that is done.
-  return {new api::EmulatedDriver(actual, std::move(physical_memory)),
-          [made_at = api::fork_count()](api::EmulatedDriver* driver) {
+  return {new api::EmulatedDriver(configuration), [made_at = api::fork_count()](api::EmulatedDriver* driver) {
             if (made_at != api::fork_count()) return;
             if (driver->engine().running_here())
               execution::put_off_end([](void* owner) { delete static_cast<api::EmulatedDriver*>(owner); }, driver);

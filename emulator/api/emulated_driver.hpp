@@ -24,7 +24,8 @@ namespace cuvmm::emulator::api {
 // a code and keeps the explanation for the thread, and turns exceptions into codes.
 class EmulatedDriver final : public driver::Interface {
  public:
-  EmulatedDriver(const Configuration& configuration, std::unique_ptr<memory::PhysicalMemory> physical_memory);
+  // Makes the machine, or becomes one of its processes.
+  explicit EmulatedDriver(const Configuration& configuration);
   ~EmulatedDriver() override;
   EmulatedDriver(const EmulatedDriver&) = delete;
   EmulatedDriver& operator=(const EmulatedDriver&) = delete;

@@ -11,12 +11,21 @@
 #include <utility>
 
 #include "emulator/memory/file_limit.hpp"
+#include "emulator/memory/private_memory.hpp"
+#include "emulator/sharing/join_machine.hpp"
 
 namespace cuvmm::emulator::api {
 
-Machine::Machine(Configuration configuration, std::unique_ptr<memory::PhysicalMemory> physical_memory)
-    : configuration_(std::move(configuration)),
-      physical_(std::move(physical_memory)),
+MachineParts MachineParts::of(const Configuration& configuration) {
+  if (configuration.machine.empty()) return {configuration, std::make_unique<memory::PrivateMemory>(configuration)};
+  MachineParts parts{configuration, nullptr};
+  parts.physical_memory = sharing::join_machine(parts.configuration);
+  return parts;
+}
+
+Machine::Machine(MachineParts parts)
+    : configuration_(std::move(parts.configuration)),
+      physical_(std::move(parts.physical_memory)),
       addresses_(configuration_.address_base, configuration_.address_bytes),
       store_(physical_->store()),
       heap_(configuration_.profile.granularity, store_, addresses_),

@@ -90,11 +90,20 @@ enum class AddressKind {
   pageable,  // any memory of the process as well
 };
 
+// What a machine is made from.
+struct MachineParts {
+  Configuration configuration;
+  std::unique_ptr<memory::PhysicalMemory> physical_memory;
+
+  // The configured machine's: its own, or that which processes share, as which the configuration then is where it
+  // leaves that open. Throws as sharing::join_machine does.
+  static MachineParts of(const Configuration& configuration);
+};
+
 // Thread-safe: every public function takes the machine's lock where it needs it; none calls out while holding it.
 class Machine final : private model::HostViewListener {
  public:
-  // The physical memory is that of the configured machine.
-  Machine(Configuration configuration, std::unique_ptr<memory::PhysicalMemory> physical_memory);
+  explicit Machine(MachineParts parts);
   ~Machine() override;
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;

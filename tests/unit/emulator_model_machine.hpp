@@ -49,7 +49,7 @@ struct ModelMachine {
         addresses(granule, 64 * granule),
         memory(configuration, store, addresses, host_view,
                [this](Rule rule, const std::string&) { warnings.push_back(rule); }) {
-    store.imex_channel = configuration.profile.imex_channel;
+    store.supply.imex_channel = configuration.profile.imex_channel;
   }
 
   CUmemGenericAllocationHandle create(const CUmemAllocationProp& properties, std::uint64_t bytes = granule) {

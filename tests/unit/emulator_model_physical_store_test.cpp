@@ -25,7 +25,7 @@ TEST(Ledger, CountsEachPlaceByItself) {
 
 TEST(PhysicalStore, KeepsMemoryWhileAnythingRefersToIt) {
   test::LedgerStore store(Ledger(1, 100, 0));
-  const std::vector<std::uint64_t>& died = store.given_back();
+  const std::vector<std::uint64_t>& died = store.supply.given_back();
   Allocation* memory = store.create(Place::on_device(0), 30, {});
   ASSERT_NE(memory, nullptr);
   store.add_reference(*memory);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "emulator/model/physical_store.hpp"
@@ -10,17 +11,18 @@
 namespace cuvmm::emulator::model::test {
 
 // Counts what is taken, and notes what comes back.
-class LedgerSupply : public PhysicalSupply {
+class LedgerSupply final : public PhysicalSupply {
  public:
-  explicit LedgerSupply(Ledger ledger) : ledger_(std::move(ledger)) { given_back_.reserve(1000); }
+  explicit LedgerSupply(Ledger ledger) : ledger_(std::move(ledger)) {}
 
-  std::optional<std::uint64_t> take(Place place, std::uint64_t bytes, const CUmemAllocationProp&) override {
+  std::optional<std::uint64_t> take(Place place, std::uint64_t bytes, const abi::CUmemAllocationProp&) override {
+    given_back_.reserve(static_cast<std::size_t>(next_id_));  // giving back needs no memory
     if (!ledger_.take(place, bytes)) return std::nullopt;
     return next_id_++;
   }
   void give_back(const Allocation& allocation) noexcept override {
     ledger_.give_back(allocation.place, allocation.bytes);
-    if (given_back_.size() < given_back_.capacity()) given_back_.push_back(allocation.bytes);
+    given_back_.push_back(allocation.bytes);
   }
   std::uint64_t free(Place place) override { return ledger_.free(place); }
   std::uint64_t total(Place place) const override { return ledger_.total(place); }
@@ -37,13 +39,18 @@ class LedgerSupply : public PhysicalSupply {
   std::uint64_t next_id_ = 1;
 };
 
+struct HoldsLedgerSupply {
+  LedgerSupply supply;
+};
+
 // A store with its supply.
-class LedgerStore : public LedgerSupply, public PhysicalStore {
+class LedgerStore : private HoldsLedgerSupply, public PhysicalStore {
  public:
   explicit LedgerStore(Ledger ledger)
-      : LedgerSupply(std::move(ledger)), PhysicalStore(static_cast<LedgerSupply&>(*this)) {}
-  using PhysicalStore::free;
-  using PhysicalStore::total;
+      : HoldsLedgerSupply{LedgerSupply(std::move(ledger))}, PhysicalStore(HoldsLedgerSupply::supply) {}
+
+  using HoldsLedgerSupply::supply;
+  [[nodiscard]] const Ledger& ledger() const { return supply.ledger(); }
 };
 
 }  // namespace cuvmm::emulator::model::test
