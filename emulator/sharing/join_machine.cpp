@@ -100,8 +100,13 @@ FileDescriptor connection_to(const Configuration& configuration, const std::stri
   broker::MachineDirectory directory = broker::MachineDirectory::open_locked(path, deadline);
   FileDescriptor socket = connected(directory, deadline);
   if (!socket) {
-    directory.make_channels(configuration.imex_channel_count());
-    start_broker(directory, task_for(configuration, path));
+    try {
+      directory.make_channels(configuration.imex_channel_count());
+      start_broker(directory, task_for(configuration, path));
+    } catch (...) {
+      directory.remove();
+      throw;
+    }
     socket = connected(directory, deadline);
   }
   channels = FileDescriptor(
