@@ -110,6 +110,22 @@ TEST(Death, OfADescriptorsLastCopyGivesItsMemoryBack) {
   EXPECT_EQ(one.free_bytes(), all);
 }
 
+TEST(ForkedChild, HasNoConnection) {
+  const auto sockets_of = [](pid_t process) {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/fd"))
+      count += std::filesystem::read_symlink(entry.path()).string().starts_with("socket:") ? 1 : 0;
+    return count;
+  };
+  const Machine machine;
+  Actor one(machine);
+  one.init();
+  EXPECT_EQ(sockets_of(one.process()), 2U) << "to the test and to the broker";
+  const auto child = static_cast<pid_t>(one.done("fork").number());
+  EXPECT_TRUE(becomes_true([&] { return sockets_of(child) == 0; })) << "the one to the test it closes itself";
+  EXPECT_EQ(::kill(child, SIGKILL), 0);
+}
+
 TEST(ForkedChild, CannotTouchMemoryThatIsSomebodyElsesLater) {
   const Machine machine;
   Actor one(machine);

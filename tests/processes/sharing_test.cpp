@@ -1,6 +1,9 @@
 // Memory that passes from one process of a machine to another.
 #include <fcntl.h>
 
+#include <memory>
+#include <vector>
+
 #include "machine.hpp"
 
 namespace cuvmm::tests {
@@ -52,6 +55,23 @@ TEST(SharedMachine, CountsTheMemoryOfAllProcesses) {
   one.release(handle);
   (void)other.done("free " + std::to_string(allocated));
   EXPECT_EQ(one.free_bytes(), all);
+}
+
+// Several take at once what each of them has seen to be free.
+TEST(SharedMachine, C43_GivesEachByteToOneProcessOfThoseThatTakeAtOnce) {
+  const Machine machine("memory=1GiB");
+  std::vector<std::unique_ptr<Actor>> actors;
+  for (int index = 0; index < 4; ++index) actors.push_back(std::make_unique<Actor>(machine));
+  for (const auto& actor : actors) actor->init();
+  const auto all = actors.front()->free_bytes() / chunk;
+  std::uint64_t taken = 0;
+  while (taken <= all) {
+    for (const auto& actor : actors) actor->tell("create 2097152 0");
+    std::size_t refused = 0;
+    for (const auto& actor : actors) actor->answer().code == CUDA_SUCCESS ? ++taken : ++refused;
+    if (refused == actors.size()) break;
+  }
+  EXPECT_EQ(taken, all);
 }
 
 TEST(SharedMachine, GivesMemoryBackWhenTheLastProcessThatHasItLetsGo) {
