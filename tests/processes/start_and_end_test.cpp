@@ -1,4 +1,5 @@
 // How a machine comes into being, and how it ends.
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -65,18 +66,20 @@ TEST(StartAndEnd, AreNoBusinessOfTheProgramsChildrenAndTerminal) {
 
 TEST(StartAndEnd, GiveTheBrokerNoneOfTheProgramsDescriptors) {
   const Machine machine;
+  Actor keeps_the_machine(machine);
   int ends[2];
-  ASSERT_EQ(::pipe(ends), 0);  // no close-on-exec: the actor has it, too
+  ASSERT_EQ(::pipe(ends), 0);  // no close-on-exec: the process that starts the broker has it, too
   const FileDescriptor read_end(ends[0]);
   FileDescriptor write_end(ends[1]);
-  Actor one(machine);
-  Actor holds_the_machine(machine);
-  one.init();
+  Actor starts_the_machine(machine);
+  starts_the_machine.init();
+  keeps_the_machine.init();
   write_end = FileDescriptor();
-  holds_the_machine.kill();
-  one.kill();
-  char byte = 0;
-  EXPECT_EQ(::read(read_end.get(), &byte, 1), 0) << "nobody has the other end";
+  starts_the_machine.kill();
+  EXPECT_TRUE(becomes_true([&] {
+    pollfd end{read_end.get(), 0, 0};
+    return ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
+  })) << "nobody has the other end";
 }
 
 TEST(StartAndEnd, SurviveASocketThatAKilledBrokerLeft) {
