@@ -39,11 +39,11 @@ std::optional<Message> decoded_as(std::size_t kind, std::span<const std::byte> f
     return std::nullopt;
   } else {
     if (kind != index) return decoded_as<Message, index + 1>(kind, fields);
-    std::variant_alternative_t<index, Message> one;
+    std::optional<Message> message(std::in_place, std::in_place_index<index>);
     Reader reader(fields);
-    reader(one);
-    if (!reader.complete()) return std::nullopt;
-    return Message(std::in_place_index<index>, std::move(one));
+    reader(*std::get_if<index>(&*message));
+    if (!reader.complete()) message.reset();
+    return message;
   }
 }
 
