@@ -14,6 +14,7 @@ struct [[nodiscard]] Answer {
   abi::CUresult code = abi::CUDA_SUCCESS;
   Rule rule{};
   std::string detail;
+  bool crashes = false;  // the real driver brings the process down here
 
   Answer() = default;
   Answer(abi::CUresult refusal, Rule broken, std::string what) : code(refusal), rule(broken), detail(std::move(what)) {}

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "emulator/configuration_settings.hpp"
 #include "emulator/model/rights.hpp"
 #include "emulator/rule.hpp"
 
@@ -57,6 +58,14 @@ void Configuration::validate() const {
   if (memory_per_device() > most_memory || profile.host_memory > most_memory)
     refuse(fmt::format("memory (device_memory) is {} bytes and profile.host_memory {}; both can be {} at most",
                        memory_per_device(), profile.host_memory, most_memory));
+  if (nodes < 1 || nodes > most_nodes || node < 0 || node >= nodes)
+    refuse(fmt::format("node is {} and nodes is {}; there can be 1 to {} nodes, numbered from 0", node, nodes,
+                       most_nodes));
+  if (machine.empty() && nodes > 1)
+    refuse(fmt::format("nodes is {}; a machine that is the process's own has one: name a machine", nodes));
+  if (imex_channel_count() < 0 || imex_channel_count() > most_imex_channels)
+    refuse(fmt::format("imex-channels (imex_channels) is {}; there can be 0 to {}", imex_channel_count(),
+                       most_imex_channels));
   for (const HostKernel& kernel : kernels)
     if (kernel.name.empty() || !kernel.views || !kernel.run)
       refuse(fmt::format("the host kernel '{}' must have a name, a views and a run function", kernel.name));

@@ -60,7 +60,7 @@ execution::Scheduling scheduling_of(const Configuration& configuration) {
 }  // namespace
 
 EmulatedDriver::EmulatedDriver(const Configuration& configuration)
-    : machine_(configuration), engine_(scheduling_of(configuration)) {
+    : machine_(MachineParts::of(configuration)), engine_(scheduling_of(configuration)) {
   for (const HostKernel& kernel : builtin_kernels()) add_kernel(kernel);
   for (const HostKernel& kernel : configuration.kernels) add_kernel(kernel);
 }

@@ -24,6 +24,7 @@ namespace cuvmm::emulator::api {
 // a code and keeps the explanation for the thread, and turns exceptions into codes.
 class EmulatedDriver final : public driver::Interface {
  public:
+  // Makes the machine, or becomes one of its processes.
   explicit EmulatedDriver(const Configuration& configuration);
   ~EmulatedDriver() override;
   EmulatedDriver(const EmulatedDriver&) = delete;

@@ -11,10 +11,9 @@
 #include <vector>
 
 #include "emulator/configuration.hpp"
-#include "emulator/memory/arena.hpp"
 #include "emulator/memory/bytes.hpp"
-#include "emulator/memory/export_registry.hpp"
 #include "emulator/memory/host_views.hpp"
+#include "emulator/memory/physical_memory.hpp"
 #include "emulator/model/device_heap.hpp"
 #include "emulator/model/virtual_memory.hpp"
 
@@ -89,10 +88,20 @@ enum class AddressKind {
   pageable,  // any memory of the process as well
 };
 
+// What a machine is made from.
+struct MachineParts {
+  Configuration configuration;
+  std::unique_ptr<memory::PhysicalMemory> physical_memory;
+
+  // The configured machine's: its own, or that which processes share, as which the configuration then is where it
+  // leaves that open. Throws as sharing::join_machine does.
+  static MachineParts of(const Configuration& configuration);
+};
+
 // Thread-safe: every public function takes the machine's lock where it needs it; none calls out while holding it.
 class Machine final : private model::HostViewListener {
  public:
-  explicit Machine(const Configuration& configuration);
+  explicit Machine(MachineParts parts);
   ~Machine() override;
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -151,6 +160,11 @@ class Machine final : private model::HostViewListener {
                        unsigned long long flags);
   Answer import_handle(CUmemGenericAllocationHandle* handle, void* os_handle, CUmemAllocationHandleType type);
 
+  // Legacy IPC of cuMemAlloc memory. What was opened belongs to `owner`; it is the same address if that has it open.
+  Answer export_ipc(CUipcMemHandle* handle, CUdeviceptr address);
+  Answer open_ipc(CUdeviceptr* address, const CUipcMemHandle& handle, int device, std::uint64_t owner);
+  Answer close_ipc(CUdeviceptr address);
+
   Answer dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, CUmemRangeHandleType type,
                  unsigned long long flags);
   // Takes back the memory of exports whose descriptors have all been closed.
@@ -189,11 +203,7 @@ class Machine final : private model::HostViewListener {
 
   // Tells the receiver unless that was done before; without the lock, since it may call the driver.
   void give_warning(Rule rule, const std::string& detail);
-  void bytes_die(const model::Allocation& allocation) noexcept;
-  [[nodiscard]] memory::Arena& arena(const model::Place& place);
-  [[nodiscard]] std::uint64_t bytes_of(const model::Allocation& allocation);
   [[nodiscard]] memory::Piece piece(const model::Segment& segment);
-  void collect_closed_exports_locked();
   Answer find(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
               Access& found);
   [[nodiscard]] Answer dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
@@ -205,15 +215,12 @@ class Machine final : private model::HostViewListener {
 
   const Configuration configuration_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<memory::Arena>> arenas_;  // one a device, the host's last
+  const std::unique_ptr<memory::PhysicalMemory> physical_;
   model::AddressSpace addresses_;
-  model::PhysicalStore store_;
+  model::PhysicalStore& store_;
   memory::HostViews host_views_;
-  memory::ExportRegistry exports_;
   model::DeviceHeap heap_;
   model::VirtualMemory virtual_memory_;
-  std::map<std::uint64_t, std::uint64_t> offsets_;        // allocation -> offset in its arena, once it has bytes
-  std::map<std::uint64_t, model::Allocation*> exported_;  // allocations that exports keep, by identity
   std::map<std::uintptr_t, HostRange> host_ranges_;
   std::set<CUdeviceptr> tokens_taken_;  // beginnings of mappings and allocations
   std::multiset<std::pair<int, int>> peers_enabled_;

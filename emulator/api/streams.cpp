@@ -33,7 +33,7 @@ bool satisfied(Value now, Value wanted, unsigned condition) {
 template <class Value>
 std::atomic_ref<Value> place_of(const Access& access) {
   const memory::Piece& piece = access.pieces().front();
-  std::byte* place = piece.arena == nullptr ? piece.host : piece.arena->bytes(piece.offset, sizeof(Value)).data();
+  std::byte* place = piece.file == nullptr ? piece.host : piece.file->bytes(piece.offset, sizeof(Value)).data();
   return std::atomic_ref<Value>(*reinterpret_cast<Value*>(place));
 }
 

@@ -230,8 +230,9 @@ Answer VirtualMemory::check_access_descriptor(const CUmemAccessDesc& descriptor,
       if (descriptor.location.id < 0 || descriptor.location.id >= configuration_.devices)
         return refused(CUDA_ERROR_INVALID_VALUE, Rule::access_descriptors, "no such device");
       for (auto mapping = first; mapping != last; ++mapping) {
-        const Place place = mapping->second.handle->allocation->place;
-        if (!place.is_host() && !configuration_.can_access_peer(descriptor.location.id, place.device))
+        const Allocation& memory = *mapping->second.handle->allocation;
+        const Place place = memory.place;
+        if (!place.is_host() && !memory.remote && !configuration_.can_access_peer(descriptor.location.id, place.device))
           return refused(CUDA_ERROR_INVALID_DEVICE, Rule::access_peer,
                          fmt::format("it cannot reach device {}", place.device));
       }

@@ -123,6 +123,12 @@ CUresult open_foreign_ipc_handle(const DriverPointer& driver) {
   return driver->cuIpcOpenMemHandle(&address, handle, lazy_peer_access);
 }
 
+CUresult close_what_was_not_opened(const DriverPointer& driver) {
+  CUdeviceptr address = 0;
+  expect(driver->cuMemAlloc(&address, 64));
+  return driver->cuIpcCloseMemHandle(address);
+}
+
 CUresult write_where_no_file_may_grow(const DriverPointer& driver) {
   const CUdeviceptr address = mapped(*driver);
   expect(grant(*driver, address));
@@ -184,7 +190,8 @@ std::map<Rule, Breach> make_breaches() {
       {Rule::rights_on_behaviour,
        {[](Configuration& c) { c.profile.behaviour.fail_set_access = true; },
         [](const DriverPointer& driver) { return grant(*driver, mapped(*driver)); }}},
-      {Rule::ipc_emulated, {as_it_is, open_foreign_ipc_handle}},
+      {Rule::ipc_private_machine, {as_it_is, open_foreign_ipc_handle}},
+      {Rule::ipc_open, {as_it_is, close_what_was_not_opened}},
       {Rule::operating_system, {as_it_is, write_where_no_file_may_grow}},
       {Rule::callback_throws,
        {[](Configuration& c) {

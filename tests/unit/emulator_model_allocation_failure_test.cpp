@@ -7,6 +7,7 @@
 
 #include "emulator/model/device_heap.hpp"
 #include "emulator_model_machine.hpp"
+#include "emulator_model_store.hpp"
 
 namespace {
 
@@ -150,7 +151,7 @@ TEST(AllocationFailure, DoesNotHinderGivingBack) {
 
 TEST(AllocationFailure, LeavesNothingInTheHeapAndDoesNotHinderFreeing) {
   for (const std::uint64_t bytes : {std::uint64_t{700}, 3 * granule}) {
-    PhysicalStore store(Ledger(1, 16 * granule, 0), [](const Allocation&) {});
+    test::LedgerStore store(Ledger(1, 16 * granule, 0));
     AddressSpace addresses(granule, 64 * granule);
     DeviceHeap heap(granule, store, addresses);
     CUdeviceptr pieces[3] = {};
