@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "conformance/answers.hpp"
 #include "conformance/cases/case_process.hpp"
@@ -36,11 +37,24 @@ const Answers& recorded() {
   return answers;
 }
 
+// Under the thread sanitizer there are not enough addresses for some (docs/emulator.md).
+bool too_large(const std::string& id) {
+#if defined(__SANITIZE_THREAD__)
+  static const std::set<std::string> large = {"reserve.2^40",       "reserve.2^44",       "reserve.2^46",
+                                              "reserve.align_2^40", "reserve.1000_of_1T", "reserve.memory_accounted"};
+  return large.count(id) != 0 || id.starts_with("border.reserve");
+#else
+  static_cast<void>(id);
+  return false;
+#endif
+}
+
 // The recorded cases of a group that are asked of the emulator, in the table's order.
 std::vector<Case> cases_of(const std::string& group) {
   std::vector<Case> cases;
   for (const Case& each : table().cases())
-    if (test_group_of(each.id) == group && recorded().count(each.id) != 0 && !why_unavailable(each, 2, true))
+    if (test_group_of(each.id) == group && recorded().count(each.id) != 0 && !why_unavailable(each, 2, true) &&
+        !too_large(each.id))
       cases.push_back(each);
   return cases;
 }

@@ -1,5 +1,6 @@
 #include "emulator/emulated_driver.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <stdexcept>
 
@@ -52,7 +53,7 @@ HostKernel spin() {
                                            {arguments.get<CUdeviceptr>(1), word_bytes, false, word_bytes}};
           },
           [](const KernelCall& call) {
-            auto* flags = reinterpret_cast<volatile unsigned*>(call.windows[0]);
+            auto* flags = reinterpret_cast<std::atomic<unsigned>*>(call.windows[0]);
             flags[0] = 1;
             return flags[1] == 0 ? KernelProgress::again : KernelProgress::done;
           }};

@@ -1,5 +1,7 @@
 #include "conformance/cases/kernels.hpp"
 
+#include <atomic>
+
 namespace cuvmm::conformance {
 
 const char* kernel_image() {
@@ -80,8 +82,8 @@ CUresult Kernels::load(CUdeviceptr source, CUdeviceptr destination, CUstream str
   return launch(load_kernel, stream, parameters);
 }
 
-CUresult Kernels::spin(const volatile unsigned* flags, CUdeviceptr watched, CUstream stream) const {
-  CUdeviceptr flag_address = as_address(const_cast<const unsigned*>(flags));
+CUresult Kernels::spin(const std::atomic<unsigned>* flags, CUdeviceptr watched, CUstream stream) const {
+  CUdeviceptr flag_address = as_address(flags);
   void* parameters[] = {&flag_address, &watched};
   return launch(spin_kernel, stream, parameters);
 }

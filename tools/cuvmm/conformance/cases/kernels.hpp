@@ -1,6 +1,7 @@
 // The kernels of the conformance cases, as PTX that every GPU since Volta can run.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <string>
@@ -29,7 +30,7 @@ class Kernels {
   [[nodiscard]] CUresult store(CUdeviceptr address, unsigned value, CUstream stream = nullptr) const;
   [[nodiscard]] CUresult load(CUdeviceptr source, CUdeviceptr destination, CUstream stream = nullptr) const;
   // `flags` are two words of pinned host memory.
-  [[nodiscard]] CUresult spin(const volatile unsigned* flags, CUdeviceptr watched, CUstream stream = nullptr) const;
+  [[nodiscard]] CUresult spin(const std::atomic<unsigned>* flags, CUdeviceptr watched, CUstream stream = nullptr) const;
 
  private:
   [[nodiscard]] CUresult launch(std::string_view name, CUstream stream, void** parameters) const;

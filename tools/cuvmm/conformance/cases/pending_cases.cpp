@@ -1,4 +1,6 @@
 // Memory that is unmapped or revoked while work that uses it is enqueued and has not begun.
+#include <atomic>
+
 #include "conformance/cases/case_groups.hpp"
 #include "conformance/cases/kernels.hpp"
 
@@ -10,19 +12,19 @@ namespace {
 // function it holds nothing of the driver's.
 class FlagGate {
  public:
-  explicit FlagGate(Environment& cuda) : cuda_(cuda), flag_(static_cast<volatile unsigned*>(cuda.allocate_host(4096))) {
+  explicit FlagGate(Environment& cuda)
+      : cuda_(cuda), flag_(static_cast<std::atomic<unsigned>*>(cuda.allocate_host(4096))) {
     *flag_ = 0;
   }
 
   void block(CUstream stream) const {
-    cuda_.expect("wait", cuda_->cuStreamWaitValue32(stream, as_address(const_cast<unsigned*>(flag_)), 1,
-                                                    CU_STREAM_WAIT_VALUE_EQ));
+    cuda_.expect("wait", cuda_->cuStreamWaitValue32(stream, as_address(flag_), 1, CU_STREAM_WAIT_VALUE_EQ));
   }
   void open() const { *flag_ = 1; }
 
  private:
   Environment& cuda_;
-  volatile unsigned* flag_;
+  std::atomic<unsigned>* flag_;
 };
 
 // What a case's work needs; made before the stream is held, as making it may wait for the device.

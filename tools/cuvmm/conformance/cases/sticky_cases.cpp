@@ -1,5 +1,6 @@
 // What a driver answers after a kernel broke its context, and what heals it.
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <vector>
 
@@ -223,7 +224,7 @@ void sleep_a_millisecond() {
 }
 
 // A kernel that is surely running and reading `watched`; false if it does not start within five seconds.
-bool start_spinning(Environment& cuda, const Kernels& kernels, volatile unsigned* flags, CUdeviceptr watched,
+bool start_spinning(Environment& cuda, const Kernels& kernels, std::atomic<unsigned>* flags, CUdeviceptr watched,
                     CUstream stream) {
   flags[0] = 0;
   flags[1] = 0;
@@ -235,7 +236,7 @@ bool start_spinning(Environment& cuda, const Kernels& kernels, volatile unsigned
 void add_running_kernels(Table& table) {
   add(table, "sticky.unmap_under_kernel", [](Environment& cuda) {
     const Kernels kernels{cuda};
-    auto* flags = static_cast<volatile unsigned*>(cuda.allocate_host());
+    auto* flags = static_cast<std::atomic<unsigned>*>(cuda.allocate_host());
     const CUdeviceptr watched = cuda.mapped();
     const CUstream stream = cuda.stream();
     if (!start_spinning(cuda, kernels, flags, watched, stream)) return std::string{"not started"};
@@ -245,7 +246,7 @@ void add_running_kernels(Table& table) {
   });
   add(table, "sticky.revoke_under_kernel", [](Environment& cuda) {
     const Kernels kernels{cuda};
-    auto* flags = static_cast<volatile unsigned*>(cuda.allocate_host());
+    auto* flags = static_cast<std::atomic<unsigned>*>(cuda.allocate_host());
     const CUdeviceptr watched = cuda.mapped();
     const CUstream stream = cuda.stream();
     if (!start_spinning(cuda, kernels, flags, watched, stream)) return std::string{"not started"};
@@ -255,7 +256,7 @@ void add_running_kernels(Table& table) {
   });
   add(table, "sticky.other_memory_under_kernel", [](Environment& cuda) {
     const Kernels kernels{cuda};
-    auto* flags = static_cast<volatile unsigned*>(cuda.allocate_host());
+    auto* flags = static_cast<std::atomic<unsigned>*>(cuda.allocate_host());
     const CUstream stream = cuda.stream();
     if (!start_spinning(cuda, kernels, flags, cuda.mapped(), stream)) return std::string{"not started"};
     const CUdeviceptr other = cuda.mapped();
@@ -266,7 +267,7 @@ void add_running_kernels(Table& table) {
   });
   add(table, "sticky.read_only_under_reading_kernel", [](Environment& cuda) {
     const Kernels kernels{cuda};
-    auto* flags = static_cast<volatile unsigned*>(cuda.allocate_host());
+    auto* flags = static_cast<std::atomic<unsigned>*>(cuda.allocate_host());
     const CUdeviceptr watched = cuda.mapped();
     const CUstream stream = cuda.stream();
     if (!start_spinning(cuda, kernels, flags, watched, stream)) return std::string{"not started"};

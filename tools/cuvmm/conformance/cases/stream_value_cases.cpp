@@ -1,4 +1,6 @@
 // cuStreamWriteValue and cuStreamWaitValue.
+#include <atomic>
+
 #include "conformance/cases/case_groups.hpp"
 
 namespace cuvmm::conformance {
@@ -134,11 +136,10 @@ void add_pending(Table& table) {
     return spaces({enqueued_wait, held, cuda->cuStreamSynchronize(waiting)});
   });
   table.add("stream_value.wait_released_by_host_store", [](Environment& cuda) {
-    auto* host = static_cast<volatile unsigned*>(cuda.allocate_host());
+    auto* host = static_cast<std::atomic<unsigned>*>(cuda.allocate_host());
     *host = 0;
     const CUstream waiting = cuda.stream();
-    const CUresult enqueued_wait =
-        cuda->cuStreamWaitValue32(waiting, as_address(const_cast<unsigned*>(host)), 1, CU_STREAM_WAIT_VALUE_GEQ);
+    const CUresult enqueued_wait = cuda->cuStreamWaitValue32(waiting, as_address(host), 1, CU_STREAM_WAIT_VALUE_GEQ);
     const CUresult held = cuda->cuStreamQuery(waiting);
     *host = 1;
     return spaces({enqueued_wait, held, cuda->cuStreamSynchronize(waiting)});
