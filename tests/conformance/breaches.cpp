@@ -172,7 +172,9 @@ CUresult instantiate_while_captured(const DriverPointer& driver) {
   return driver->cuGraphInstantiateWithFlags(&exec, graph, 0);
 }
 
+// On the emulated driver alone, as all breaches: on a real one multicast can put devices out of service.
 CUresult create_multicast(const DriverPointer& driver) {
+  if (!driver->emulated()) throw std::logic_error("multicast is for the emulated driver alone");
   CUmulticastObjectProp properties{};
   properties.numDevices = 1;
   properties.size = granule;

@@ -50,8 +50,8 @@ TEST(Availability, DependsOnDevicesProcessesAndTheLibrary) {
   EXPECT_FALSE(why(needs_two_devices, 2, true));
   EXPECT_TRUE(why(needs_processes, 2, true));
   EXPECT_FALSE(why(needs_processes, 2, false));
-  EXPECT_TRUE(why(needs_library, 2, true));
-  EXPECT_FALSE(why(needs_library, 2, false));
+  EXPECT_TRUE(why(needs_driver_library, 2, true));
+  EXPECT_FALSE(why(needs_driver_library, 2, false));
 }
 
 }  // namespace

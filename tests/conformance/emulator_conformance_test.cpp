@@ -104,7 +104,7 @@ TEST(RecordedAnswers, AreThereForEveryCase) {
 
 TEST(RecordedAnswers, AreAllAskedOfTheEmulatorButForThoseThatNeedProcessesOrTheLibrary) {
   for (const Case& each : table().cases())
-    EXPECT_EQ(each.needs.processes || each.needs.library, why_unavailable(each, 2, true).has_value()) << each.id;
+    EXPECT_EQ(each.needs.processes || each.needs.driver_library, why_unavailable(each, 2, true).has_value()) << each.id;
 }
 
 }  // namespace

@@ -55,9 +55,10 @@ std::string ask_first_form(const Question& question) {
 
 void add_question(Table& table, const std::string& id, const Question& question) {
   table.add(
-      "proc_address." + id, [question](Environment&) { return ask_second_form(question); }, needs_library);
+      "proc_address." + id, [question](Environment&) { return ask_second_form(question); }, needs_driver_library);
   table.add(
-      "proc_address.first_form." + id, [question](Environment&) { return ask_first_form(question); }, needs_library);
+      "proc_address.first_form." + id, [question](Environment&) { return ask_first_form(question); },
+      needs_driver_library);
 }
 
 void add_names(Table& table) {
@@ -96,7 +97,7 @@ void add_flags(Table& table) {
         return spaces(
             {first, second, third, plain == legacy ? "same" : "distinct", plain == per_thread ? "same" : "distinct"});
       },
-      needs_library);
+      needs_driver_library);
   table.add(
       "proc_address.older_form_is_another",
       [](Environment&) {
@@ -107,7 +108,7 @@ void add_flags(Table& table) {
         const CUresult second = look_up("cuMemAlloc", &newer, 3020, 0, nullptr);
         return spaces({first, second, older == newer ? "same" : "distinct"});
       },
-      needs_library);
+      needs_driver_library);
 }
 
 void add_nulls(Table& table) {
@@ -119,7 +120,7 @@ void add_nulls(Table& table) {
         const CUresult result = exported<SecondForm>("cuGetProcAddress_v2")(nullptr, &function, 13000, 0, &status);
         return slashes({result, pointer_in_words(function), static_cast<int>(status)});
       },
-      needs_library);
+      needs_driver_library);
   table.add(
       "proc_address.null_function",
       [](Environment&) {
@@ -127,7 +128,7 @@ void add_nulls(Table& table) {
         const CUresult result = exported<SecondForm>("cuGetProcAddress_v2")("cuMemMap", nullptr, 13000, 0, &status);
         return slashes({result, static_cast<int>(status)});
       },
-      needs_library);
+      needs_driver_library);
   table.add(
       "proc_address.null_status",
       [](Environment&) {
@@ -138,7 +139,7 @@ void add_nulls(Table& table) {
         const CUresult unknown = exported<SecondForm>("cuGetProcAddress_v2")("cuNothing", &function, 13000, 0, nullptr);
         return spaces({first, slashes({unknown, pointer_in_words(function)})});
       },
-      needs_library);
+      needs_driver_library);
   table.add(
       "proc_address.first_form.null_name",
       [](Environment&) {
@@ -146,11 +147,11 @@ void add_nulls(Table& table) {
         const CUresult result = exported<FirstForm>("cuGetProcAddress")(nullptr, &function, 13000, 0);
         return slashes({result, pointer_in_words(function)});
       },
-      needs_library);
+      needs_driver_library);
   table.add(
       "proc_address.first_form.null_function",
       [](Environment&) { return exported<FirstForm>("cuGetProcAddress")("cuMemMap", nullptr, 13000, 0); },
-      needs_library);
+      needs_driver_library);
 }
 
 // None of them needs cuInit; and a function found before it works after it.
@@ -169,7 +170,7 @@ void add_states(Table& table) {
         const CUresult initialised = reinterpret_cast<CUresult (*)(unsigned)>(init)(0);
         return spaces({first, second, before, initialised, get_count(&devices)});
       },
-      needs_library);
+      needs_driver_library);
 }
 
 }  // namespace
