@@ -37,6 +37,11 @@ std::int64_t World::granules_in_use() const {
   return sum;
 }
 
+bool World::captures(std::int64_t stream) const {
+  if (!captures() || stream < 0 || stream >= static_cast<std::int64_t>(streams.size())) return false;
+  return stream == capturing || streams.at(static_cast<std::size_t>(stream)).joined;
+}
+
 const MappedMemory* World::mapping_at(Place place) const {
   return range_at(mappings, place);
 }

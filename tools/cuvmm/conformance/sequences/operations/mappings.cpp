@@ -11,15 +11,19 @@ constexpr std::int64_t no_handle = -1;
 
 // cuMemMap: space at size offset handle flags
 
-// A free place in a reservation, for that many bytes; rarely one that runs beyond the reservation within the window.
+// A free place in a reservation, for that many bytes: behind another mapping often, so that calls can run over both.
 std::optional<Place> draw_free_place(const World& world, Random& random, std::int64_t bytes) {
   if (world.reservations.empty()) return std::nullopt;
-  const ReservedAddresses& reserved = random.element(world.reservations);
-  Place place = reserved.place;
-  place.at += random.below(reserved.bytes / granule_bytes) * granule_bytes;
-  const bool may_run_over = place.space == space::window && random.percent(4);
-  if (place.at + bytes > (may_run_over ? window_bytes : reserved.end()) || world.is_mapped(place, bytes))
-    return std::nullopt;
+  Place place;
+  if (!world.mappings.empty() && random.percent(60)) {
+    const MappedMemory& neighbour = random.element(world.mappings);
+    place = {neighbour.place.space, neighbour.end()};
+  } else {
+    const ReservedAddresses& any = random.element(world.reservations);
+    place = {any.place.space, random.below(any.bytes / granule_bytes) * granule_bytes};
+  }
+  const ReservedAddresses* const reserved = world.reservation_at(place);
+  if (reserved == nullptr || place.at + bytes > reserved->end() || world.is_mapped(place, bytes)) return std::nullopt;
   return place;
 }
 
