@@ -1,6 +1,7 @@
 // Export and import of physical memory.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -103,6 +104,8 @@ Answer Machine::dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
     const model::Mapping* mapping = virtual_memory_.find_mapping(next);
     if (mapping == nullptr) return refused("it is not device memory throughout");
     if (mapping->handle->allocation->place.is_host()) return refused("host memory has no dma-bufs");
+    if (!covered.empty() && covered.front()->place.device != mapping->handle->allocation->place.device)
+      return refused("it is memory of more than one device");
     covered.push_back(mapping->handle->allocation);
     next = mapping->end();
   }
@@ -126,6 +129,11 @@ Answer Machine::dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, 
   std::vector<model::Allocation*> covered;
   if (Answer refused = dma_buf_memory(address, bytes, covered); !refused.ok()) return refused;
   if (flags != 0) return {CUDA_ERROR_NOT_SUPPORTED, Rule::dma_buf_range, "this machine maps no dma-bufs over PCIe"};
+  const auto is_compressed = [](const model::Allocation* each) {
+    return each->properties.allocFlags.compressionType != 0;
+  };
+  if (std::any_of(covered.begin(), covered.end(), is_compressed))
+    return {CUDA_ERROR_UNKNOWN, Rule::dma_buf_range, "compressible memory has no dma-bufs"};
   std::vector<std::uint64_t> ids;
   for (model::Allocation* allocation : covered) {
     exported_[allocation->id] = allocation;

@@ -82,6 +82,32 @@ Answer Engine::check_unsafe_call() {
   return forbid_unsafe_call(lock, "this call");
 }
 
+Answer Engine::check_capture_of(const StreamPointer& stream) {
+  if (capture_count_.load(std::memory_order_acquire) == 0) {
+    return {};
+  }
+  Lock lock(scheduler_);
+  return check_capture_of(lock, stream);
+}
+
+Answer Engine::check_capture_of(Lock&, const StreamPointer& stream) {
+  return stream->capture && stream->capture->invalidated ? answer_invalidated() : Answer{};
+}
+
+// A wait for such an event ends the capture of the stream that would wait.
+Answer Engine::forbid_lost_event(Lock&, const StreamPointer& stream, const EventPointer& event) {
+  if (!event->capture || (!event->capture->ended && !event->capture->invalidated)) {
+    return {};
+  }
+  if (stream->capture) {
+    stream->capture->invalidated = true;
+  }
+  return {
+      abi::CUDA_ERROR_INVALID_VALUE,
+      "the event was last recorded in a capture that has ended or was invalidated, so it stands for no work; record "
+      "it again"};
+}
+
 Answer Engine::captured_event_answer(Lock&, Event& event, bool invalidate) {
   if (!event.capture) {
     return {};
@@ -110,9 +136,6 @@ Answer Engine::capture_operation(Lock&, Stream& stream, Operation&& operation) {
 Answer Engine::capture_wait(Lock&, const StreamPointer& stream, const EventPointer& event) {
   const auto capture = event->capture;
   if (!capture) {
-    if (stream->capture->invalidated) {
-      return answer_invalidated();
-    }
     if (!event->record) {
       return {};
     }
@@ -121,18 +144,11 @@ Answer Engine::capture_wait(Lock&, const StreamPointer& stream, const EventPoint
             "a captured stream cannot wait for an event recorded outside of its capture; record it within, or wait "
             "with CU_EVENT_WAIT_EXTERNAL"};
   }
-  if (capture->ended) {
-    return {abi::CUDA_ERROR_INVALID_VALUE,
-            "the event was last recorded in a capture that has ended, so it stands for no work; record it again"};
-  }
   if (stream->capture && stream->capture != capture) {
     stream->capture->invalidated = true;
     capture->invalidated = true;
     return {abi::CUDA_ERROR_STREAM_CAPTURE_MERGE,
             "the wait would join two captures; end one of them first, or begin only one and fork it by events"};
-  }
-  if (capture->invalidated) {
-    return answer_invalidated();
   }
   if (stream->legacy()) {
     capture->invalidated = true;

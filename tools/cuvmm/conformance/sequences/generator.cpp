@@ -90,8 +90,7 @@ void Generator::answered(CUresult code) {
 void Generator::follow_work(const Call& call, CUresult code) {
   if (code != CUDA_SUCCESS) return;
   if (call.operation->order == Order::by_legacy) world_.pending = legacy_stream_pending;
-  if (call.operation->order == Order::by_stream && !world_.captures())
-    world_.pending = static_cast<int>(call[0]);
+  if (call.operation->order == Order::by_stream && !world_.captures()) world_.pending = static_cast<int>(call[0]);
 }
 
 }  // namespace cuvmm::conformance

@@ -37,6 +37,7 @@ struct Memory {
   std::int64_t granules = 0;
   Where where = Where::device_0;
   bool exportable = false;
+  bool rdma = false;          // capable of GPUDirect RDMA
   std::vector<bool> written;  // for each block: whether its content is known to follow from the calls
 };
 
@@ -49,7 +50,8 @@ struct MappedMemory {
   Place place;
   std::int64_t bytes = 0;
   int memory = 0;
-  std::array<int, 3> rights{};  // of device 0, device 1 and the host
+  std::array<int, 3> rights{};       // of device 0, device 1 and the host
+  bool granted_with_others = false;  // by one call for several mappings, the last time
 
   [[nodiscard]] std::int64_t end() const { return place.at + bytes; }
 };
@@ -113,6 +115,9 @@ struct World {
 
   [[nodiscard]] const MappedMemory* mapping_at(Place place) const;
   [[nodiscard]] const ReservedAddresses* reservation_at(Place place) const;
+  [[nodiscard]] bool is_on_host(const MappedMemory& mapping) const;
+  // The mappings that have an address of [place, place + bytes).
+  [[nodiscard]] std::vector<const MappedMemory*> mappings_in(Place place, std::int64_t bytes) const;
   // Whether a mapping, or a reservation, has an address of [place, place + bytes).
   [[nodiscard]] bool is_mapped(Place place, std::int64_t bytes) const;
   [[nodiscard]] bool is_reserved(Place place, std::int64_t bytes) const;

@@ -55,6 +55,7 @@ std::optional<Call> draw_reserve(const World& world, Random& random) {
     const Place hint = draw_hint(world, random);
     call.arguments[3] = hint.space;
     call.arguments[4] = hint.at;
+    if (call[2] > granule_bytes) call.arguments[2] = 0;  // whether the hint has that alignment depends on the machine
   }
   if (random.percent(wrong_chance)) spoil_reservation(call, random);
   return call;

@@ -27,15 +27,20 @@ std::int64_t draw_size(const MappedMemory& mapping, Random& random) {
   return random.one_of<std::int64_t>({0, 1, 2, 3, 4, 64, 4095, 4097, granule_bytes});
 }
 
-// Whether host memory lies there that the current device may not touch so. A real driver copies that with the CPU,
-// which dies of it unless the host has been granted access.
+// Whether a real driver may die of copying there. It copies host memory with the CPU, which may touch what the host has
+// been granted, or what nobody has. So host memory is drawn alone, never in a range with anything else; where the
+// device may touch it; not to be written where the host may only read; and not after a grant of several mappings.
 bool may_kill(const DrawnRange& range, const World& world, int rights) {
-  return std::any_of(world.mappings.begin(), world.mappings.end(), [&](const MappedMemory& each) {
-    const bool touched = each.place.space == range.place.space && each.place.at < range.place.at + range.bytes &&
-                         range.place.at < each.end();
-    const bool host = world.memories.at(static_cast<std::size_t>(each.memory)).where == Where::host;
-    return touched && host &&
-           (world.current < 0 || (each.rights.at(static_cast<std::size_t>(world.current)) & rights) != rights);
+  const std::vector<const MappedMemory*> touched =
+      world.mappings_in(range.place, std::max<std::int64_t>(range.bytes, 1));
+  return std::any_of(touched.begin(), touched.end(), [&](const MappedMemory* each) {
+    if (!world.is_on_host(*each)) return false;
+    const bool whole =
+        touched.size() == 1 && range.place.at >= each->place.at && range.place.at + range.bytes <= each->end();
+    const bool allowed =
+        world.current >= 0 && (each->rights.at(static_cast<std::size_t>(world.current)) & rights) == rights;
+    const bool readable_only = rights == write_right && each->rights.at(2) == read_right;
+    return !whole || !allowed || readable_only || each->granted_with_others;
   });
 }
 
