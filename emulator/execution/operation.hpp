@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/answer.hpp"
 #include "emulator/execution/outcome.hpp"
 
 namespace cuvmm::emulator::execution {
@@ -46,7 +47,8 @@ struct Operation {
   std::vector<TouchedRange> touches{};
   std::function<Outcome()> run{};
   std::shared_ptr<Event>
-      external_event{};  // filled in by the engine: what an external node of a graph records or awaits
+      external_event{};             // filled in by the engine: what an external node of a graph records or awaits
+  std::function<Answer()> check{};  // whether a graph with it can be instantiated; empty if it always can
 };
 
 // Runs `operation` once: sets the mark of inside_host_function() or inside_kernel(), turns exceptions into faults.
