@@ -21,6 +21,11 @@ bool EmulatedDriver::pageable(CUdeviceptr address) {
   return !machine_.is_device_address(address) && !machine_.find_host_range(address);
 }
 
+// Memory of a graph may be named before it is there: whether it is is looked at when the work runs.
+bool EmulatedDriver::is_promised(CUdeviceptr address, std::uint64_t bytes) {
+  return machine_.with_pools([&](model::StreamOrderedMemory& memory) { return memory.promised(address, bytes); });
+}
+
 Answer EmulatedDriver::check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to,
                                   Access& from) {
   Answer answer = machine_.access(destination.address, bytes, destination.who, true, destination.kind, to);
@@ -94,7 +99,9 @@ Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source
   }
   {
     Access to, from;
-    if (Answer refused = check_copy(destination, source, bytes, to, from); !refused.ok()) return refused;
+    if (Answer refused = check_copy(destination, source, bytes, to, from);
+        !refused.ok() && !is_promised(destination.address, bytes) && !is_promised(source.address, bytes))
+      return refused;
   }
   const bool captured = is_captured(entry.stream);
   const bool waits = wait == CopyWait::host_side || (wait == CopyWait::if_pageable && !captured &&
@@ -184,7 +191,7 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
   const auto who = Accessor::device(entry.context->device);
   Access allowed;
   Answer refused = machine_.access(destination, bytes, who, true, AddressKind::kernel, allowed);
-  if (!refused.ok() && !captured) return refused;
+  if (!refused.ok() && !captured && !is_promised(destination, bytes)) return refused;
   if (wrapped)  // the driver looks at the beginning alone, and sets nothing
     return machine_.tolerated(Rule::range_fits,
                               fmt::format("{} values of {} bytes at {:#x}", count, pattern_bytes, destination));

@@ -44,7 +44,7 @@ CUresult EmulatedDriver::cuEventQuery(CUevent event) {
 
 CUresult EmulatedDriver::cuEventSynchronize(CUevent event) {
   return initialised_else(CUDA_ERROR_INVALID_HANDLE,
-                          [&] { return executed(engine_.synchronize_event(events_.find(event))); });
+                          [&] { return synchronized(executed(engine_.synchronize_event(events_.find(event)))); });
 }
 
 CUresult EmulatedDriver::cuEventDestroy(CUevent event) {

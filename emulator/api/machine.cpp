@@ -20,6 +20,9 @@ Machine::Machine(const Configuration& configuration)
                            configuration.profile.host_memory),
              [this](const model::Allocation& allocation) { bytes_die(allocation); }),
       heap_(configuration.profile.granularity, store_, addresses_),
+      stream_ordered_memory_(
+          configuration.profile.granularity, store_, addresses_,
+          [this](const model::PoolAllocation& allocation, bool visible) { return view_of_pool(allocation, visible); }),
       virtual_memory_(configuration_, store_, addresses_, *this, [this](Rule rule, const std::string& detail) {
         if (!warned_.contains(rule)) throw WarningDue{rule, detail};
       }) {
@@ -132,6 +135,9 @@ Answer Machine::find(CUdeviceptr address, std::uint64_t bytes, model::Accessor w
       return {CUDA_ERROR_INVALID_VALUE, Rule::access_peer,
               fmt::format("device {} has no peer access to memory of device {}", who.ordinal(), allocation->device)};
     if (Answer answer = heap_.resolve(address, bytes, segments); !answer.ok()) return answer;
+  } else if (stream_ordered_memory_.find(address) != nullptr) {
+    if (Answer answer = stream_ordered_memory_.resolve(address, bytes, who, write, segments); !answer.ok())
+      return answer;
   } else if (Answer answer = virtual_memory_.resolve(address, bytes, who, write, segments); !answer.ok()) {
     return answer;
   }
@@ -245,7 +251,8 @@ Machine::LiveObjects Machine::live_objects() {
           store_.live_allocations(),
           heap_.live_allocations(),
           exports_.size(),
-          host_ranges_.size()};
+          host_ranges_.size(),
+          stream_ordered_memory_.live_allocations()};
 }
 
 Access::Access(Access&& other) noexcept

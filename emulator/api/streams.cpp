@@ -104,8 +104,9 @@ CUresult EmulatedDriver::cuStreamDestroy(CUstream stream) {
 }
 
 CUresult EmulatedDriver::cuStreamSynchronize(CUstream stream) {
-  return with_stream(stream,
-                     [&](const StreamEntry& entry) { return executed(engine_.synchronize_stream(entry.stream)); });
+  return with_stream(stream, [&](const StreamEntry& entry) {
+    return synchronized(executed(engine_.synchronize_stream(entry.stream)));
+  });
 }
 
 CUresult EmulatedDriver::cuStreamQuery(CUstream stream) {
@@ -125,6 +126,33 @@ CUresult EmulatedDriver::cuStreamGetFlags(CUstream stream, unsigned int* flags) 
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
     if (flags == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "flags must not be null"};
     return executed(engine_.stream_flags(entry.stream, *flags));
+  });
+}
+
+CUresult EmulatedDriver::cuStreamGetPriority(CUstream stream, int* priority) {
+  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+    if (priority == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "priority must not be null"};
+    unsigned flags = 0;  // asking for the priority is as asking for the flags, to a capture
+    if (Answer refused = executed(engine_.stream_flags(entry.stream, flags)); !refused.ok()) return refused;
+    *priority = entry.stream->priority;
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuStreamGetId(CUstream stream, unsigned long long* id) {
+  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+    if (id == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "streamId must not be null"};
+    if (Answer refused = executed(engine_.check_context(entry.stream->context)); !refused.ok()) return refused;
+    *id = entry.stream->id;
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuCtxGetStreamPriorityRange(int* least_priority, int* greatest_priority) {
+  return with_context([&](const ActiveContext&) -> Answer {
+    if (least_priority != nullptr) *least_priority = lowest_priority;
+    if (greatest_priority != nullptr) *greatest_priority = highest_priority;
+    return {};
   });
 }
 

@@ -37,7 +37,10 @@ struct EntryPointCall {
   CUresult (*call)(driver::Interface&, Objects&);
 };
 
-// In the order of the entry points.
+// In the order of the entry points: those that the recorded answers tell of.
 [[nodiscard]] const std::vector<EntryPointCall>& entry_point_calls();
+
+// All others: what a real driver answers has not been recorded yet.
+[[nodiscard]] const std::vector<EntryPointCall>& unrecorded_entry_point_calls();
 
 }  // namespace cuvmm::conformance

@@ -1,0 +1,113 @@
+// Memory pools: what the stream-ordered allocator takes from the device and gives to programs.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "driver/abi.hpp"
+#include "emulator/model/address_space.hpp"
+#include "emulator/model/physical_store.hpp"
+#include "emulator/model/place.hpp"
+#include "emulator/model/rights.hpp"
+
+namespace cuvmm::emulator::model {
+
+// A number that grows and falls, and how high it has been since that was last forgotten.
+class Watermark {
+ public:
+  void add(std::uint64_t bytes) {
+    current_ += bytes;
+    high_ = current_ > high_ ? current_ : high_;
+  }
+  void subtract(std::uint64_t bytes) { current_ -= bytes; }
+  void forget() { high_ = current_; }
+  [[nodiscard]] std::uint64_t current() const { return current_; }
+  [[nodiscard]] std::uint64_t high() const { return high_; }
+
+ private:
+  std::uint64_t current_ = 0;
+  std::uint64_t high_ = 0;
+};
+
+// Physical memory that a pool holds, cut into extents.
+struct PoolChunk {
+  Allocation* memory = nullptr;
+  std::uint64_t bytes = 0;
+  AddressSpace room;  // offsets that are in no extent
+  std::size_t extents = 0;
+};
+
+// A piece of a chunk. It belongs to one allocation after the other: when an allocation has been freed and the free has
+// not run yet, one that comes after the free in stream order may take the extent over.
+struct PoolExtent {
+  PoolChunk* chunk = nullptr;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// A stream, as far as the order of allocations and frees goes.
+using StreamId = std::uint64_t;
+
+// One pool. Not thread-safe. What only counts is public; chunks and extents are the pool's own.
+class MemoryPool {
+ public:
+  MemoryPool(PhysicalStore& store, Place place, std::uint64_t granularity, std::uint64_t max_bytes)
+      : store_(store), place_(place), granularity_(granularity), max_bytes_(max_bytes) {}
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+  ~MemoryPool() = default;  // what it holds is the store's, and ends with that unless it was given back
+
+  [[nodiscard]] Place place() const { return place_; }
+  [[nodiscard]] std::uint64_t max_bytes() const { return max_bytes_; }
+
+  // An extent of `bytes` bytes at a multiple of `alignment`: of memory that the pool holds and nobody uses, or of more
+  // that it takes from the store. False if there is none: the place or the pool's limit is exhausted.
+  [[nodiscard]] bool take(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& extent);
+  void give_back(const PoolExtent& extent) noexcept;
+  // The same after a free in that stream: without allow_opportunistic the extent rests, and serves that stream alone,
+  // until the host has synchronized with it (wake()).
+  void give_back_from(StreamId stream, const PoolExtent& extent) noexcept;
+  [[nodiscard]] bool take_resting(std::uint64_t bytes, std::uint64_t most, StreamId stream, PoolExtent& extent);
+  void wake() noexcept;
+
+  // Gives unused chunks back to the store as long as `bytes_to_keep` bytes are left.
+  void trim(std::uint64_t bytes_to_keep) noexcept;
+  // What synchronizing with the host does: gives unused chunks back while more than the release threshold is held.
+  void release_above_threshold() noexcept;
+
+  Rights rights;
+  Watermark used;  // bytes of its allocations
+  [[nodiscard]] Watermark& reserved() { return reserved_; }
+  [[nodiscard]] const Watermark& reserved() const { return reserved_; }
+  std::uint64_t release_threshold = 0;
+  bool follow_event_dependencies = true;
+  bool allow_opportunistic = true;
+  bool allow_internal_dependencies = true;
+  std::size_t allocations = 0;
+  std::uintptr_t handle = 0;  // by which callers know it
+  bool destroyed = false;     // goes with its last allocation
+
+ private:
+  struct Resting {
+    PoolExtent extent;
+    StreamId stream = 0;
+  };
+
+  [[nodiscard]] bool take_held(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& extent);
+  [[nodiscard]] bool add_chunk(std::uint64_t bytes);
+  // Whether a chunk of that size may go, of those that are in no use.
+  template <class MayGo>
+  void release_chunks(MayGo&& may_go) noexcept;
+
+  PhysicalStore& store_;
+  Place place_;
+  std::uint64_t granularity_;
+  std::uint64_t max_bytes_;  // 0: what the place has
+  std::list<PoolChunk> chunks_;
+  std::vector<Resting> resting_;
+  std::size_t extents_ = 0;  // in all chunks
+  Watermark reserved_;
+};
+
+}  // namespace cuvmm::emulator::model
