@@ -120,6 +120,19 @@ TEST_F(GraphMemory, IsLimitedByTheDevice) {
   launch(exec);
 }
 
+TEST_F(GraphMemory, IsTakenWholeOrNotAtAll) {
+  const std::uint64_t most = driver.free_memory() * 3 / 5;
+  begin();
+  const CUdeviceptr first = capture_allocation(most);
+  const CUdeviceptr second = capture_allocation(most);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(first, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(second, stream));
+  const CUgraphExec exec = end();
+  EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuGraphLaunch(exec, stream));
+  EXPECT_EQ(number(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 0U);
+  EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuGraphLaunch(exec, stream));
+}
+
 TEST_F(GraphMemory, IsFreedInCapturesByGraphsAlone) {
   CUdeviceptr outside = 0;
   EXPECT_ANSWER(SUCCESS, *driver, cuMemAllocAsync(&outside, 64, stream));
