@@ -114,11 +114,11 @@ Answer EmulatedDriver::begin_graph_memory(const GraphExecEntry& exec, std::vecto
 
 void EmulatedDriver::cancel_graph_memory(const std::vector<GraphMemoryNode>& begun) noexcept {
   machine_.with_pools([&](StreamOrderedMemory& memory) {
-    for (auto node = begun.rbegin(); node != begun.rend(); ++node) {
-      if (node->frees)
-        memory.cancel_graph_free(node->address);
+    for (const GraphMemoryNode& node : begun) {
+      if (node.frees)
+        memory.cancel_graph_free(node.address);
       else
-        memory.cancel_launch(node->address);
+        memory.cancel_launch(node.address);
     }
   });
 }

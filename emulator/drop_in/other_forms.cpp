@@ -64,7 +64,7 @@ CUVMM_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice
 }
 
 // Devices have such identifiers under Windows alone.
-CUVMM_EXPORT CUresult cuDeviceGetLuid(char* luid, unsigned int* node_mask, CUdevice device) {
+CUVMM_EXPORT CUresult cuDeviceGetLuid(const char* luid, const unsigned int* node_mask, CUdevice device) {
   int warp_size = 0;
   const CUresult result = call<EntryPoint::cuDeviceGetAttribute>(&warp_size, CU_DEVICE_ATTRIBUTE_WARP_SIZE, device);
   if (result != CUDA_SUCCESS) return result;
