@@ -39,7 +39,8 @@ def test_devices_say_who_they_are():
 
 def test_every_attribute_of_the_drivers_version_is_answered():
     newest = int(Attribute.CU_DEVICE_ATTRIBUTE_MAX)
-    unknown = [each for each in Attribute if int(each) < newest and code(driver.cuDeviceGetAttribute(each, 0)) != "SUCCESS"]
+    known = [each for each in Attribute if int(each) < newest]
+    unknown = [each for each in known if code(driver.cuDeviceGetAttribute(each, 0)) != "SUCCESS"]
     assert unknown == []
     assert ok(driver.cuDeviceComputeCapability(0)) == (9, 0)
 
