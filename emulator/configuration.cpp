@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "emulator/configuration_settings.hpp"
 #include "emulator/model/rights.hpp"
+#include "emulator/rule.hpp"
 
 namespace cuvmm::emulator {
 
@@ -56,16 +58,31 @@ void Configuration::validate() const {
   if (memory_per_device() > most_memory || profile.host_memory > most_memory)
     refuse(fmt::format("memory (device_memory) is {} bytes and profile.host_memory {}; both can be {} at most",
                        memory_per_device(), profile.host_memory, most_memory));
+  if (nodes < 1 || nodes > most_nodes || node < 0 || node >= nodes)
+    refuse(fmt::format("node is {} and nodes is {}; there can be 1 to {} nodes, numbered from 0", node, nodes,
+                       most_nodes));
+  if (machine.empty() && nodes > 1)
+    refuse(fmt::format("nodes is {}; a machine that is the process's own has one: name a machine", nodes));
+  if (imex_channel_count() < 0 || imex_channel_count() > most_imex_channels)
+    refuse(fmt::format("imex-channels (imex_channels) is {}; there can be 0 to {}", imex_channel_count(),
+                       most_imex_channels));
   for (const HostKernel& kernel : kernels)
     if (kernel.name.empty() || !kernel.views || !kernel.run)
       refuse(fmt::format("the host kernel '{}' must have a name, a views and a run function", kernel.name));
   for (const HostKernel& kernel : kernels)
     if (std::find(kernel.argument_bytes.begin(), kernel.argument_bytes.end(), 0) != kernel.argument_bytes.end())
       refuse(fmt::format("the host kernel '{}' declares an argument of 0 bytes; each has at least 1", kernel.name));
+  for (const std::string& id : rules_off)
+    if (!find_rule(id))
+      refuse(fmt::format("rule-off (rules_off) names the rule '{}', which there is not; `cuvmm rules` lists them", id));
   for (const auto& [device, peer] : no_peer_access)
     if (std::min(device, peer) < 0 || std::max(device, peer) >= devices || device == peer)
       refuse(fmt::format("no-peer (no_peer_access) has the pair ({}, {}); both must be different devices below {}",
                          device, peer, devices));
+}
+
+bool Configuration::is_off(std::string_view rule) const noexcept {
+  return std::find(rules_off.begin(), rules_off.end(), rule) != rules_off.end();
 }
 
 bool Configuration::can_access_peer(int device, int peer) const {

@@ -29,6 +29,7 @@ struct Behaviour {
   bool fail_set_access_on_rdma_memory = false;  // cuMemSetAccess answers UNKNOWN on memory made with the RDMA flag
   bool fail_set_access = false;                 // cuMemSetAccess answers UNKNOWN always
   bool fabric_creation_out_of_memory = false;   // creating memory with a fabric handle answers OUT_OF_MEMORY
+  bool crash_on_dead_handles = false;           // SIGSEGV where the real driver crashes on a handle that is none
 };
 
 // A kind of machine: its driver and its devices, which are all alike.
@@ -75,8 +76,23 @@ struct Configuration {
   std::optional<std::size_t> descriptor_limit;  // of exported descriptors open at once; the process's where not given
   std::vector<std::pair<int, int>> no_peer_access;  // pairs of devices, in either order, that cannot reach each other
   bool peer_access = true;                          // false: no device reaches any other
+  // Which machine: empty, and it is the process's own; else one that all processes share that name it. A name stands
+  // for a directory of this user's, an absolute path for itself (docs/emulator.md). Such a machine has a built-in
+  // profile; what it is made of is decided by whoever comes first: profile, devices, device_memory, nodes,
+  // imex_channels.
+  std::string machine;
+  int nodes = 1;                     // how many nodes it has, 1 to 64, all alike
+  int node = 0;                      // on which of them this process is
+  std::optional<int> imex_channels;  // how many IMEX channels there are, 0 to 2048; the profile's where not given
+  // Settings, by name, that are taken from a shared machine that exists already. If it contradicts one of the others,
+  // the driver cannot be made.
+  std::vector<std::string> left_open;
   Scheduler scheduler = Scheduler::threaded;
   std::uint64_t seed = 0;  // of the stepped scheduler
+
+  // Ids of rules that are not kept (docs/rules.md, `cuvmm rules`): what breaks one of them alone answers success, and
+  // does nothing else, except for what a real driver accepts, too, which is done. For showing that a test notices.
+  std::vector<std::string> rules_off;
 
   std::vector<HostKernel> kernels;  // beside the built-in ones; of two of one name the later counts
 
@@ -95,12 +111,18 @@ struct Configuration {
   // from.
   [[nodiscard]] static Configuration from_environment(int least_devices = 1);
 
+  // The same for a program that knows nothing of cuvmm: settings in CUVMM_EMULATOR_MACHINE count least and are left
+  // open, and where no machine is named it is one that the user's programs of this configuration share.
+  [[nodiscard]] static Configuration of_program();
+
   // Throws std::invalid_argument, which names the setting, the rule and the way out, for a configuration no driver can
   // be made from.
   void validate() const;
 
   [[nodiscard]] std::uint64_t memory_per_device() const { return device_memory.value_or(profile.device_memory); }
+  [[nodiscard]] int imex_channel_count() const { return imex_channels.value_or(profile.imex_channel ? 1 : 0); }
   [[nodiscard]] bool can_access_peer(int device, int peer) const;
+  [[nodiscard]] bool is_off(std::string_view rule) const noexcept;
 };
 
 }  // namespace cuvmm::emulator

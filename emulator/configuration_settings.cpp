@@ -10,11 +10,14 @@
 #include <utility>
 
 #include "emulator/model/rights.hpp"
+#include "emulator/rule.hpp"
 
 namespace cuvmm::emulator {
 namespace {
 
 constexpr const char* size_values = "a number of bytes, such as 8GiB, 2048MiB or 0x80000000";
+constexpr const char* machine_values =
+    "a name of letters, digits, '-', '_' and '.', an absolute path, or private: then it is the process's own";
 constexpr const char* switch_values = "true or false; the name alone means true";
 
 template <class Number>
@@ -55,6 +58,19 @@ bool put(Target& target, std::optional<Value> value) {
   if (!value) return false;
   target = std::move(*value);
   return true;
+}
+
+bool put_number(int& target, std::string_view text, int least, int most) {
+  const auto number = parse_number<int>(text);
+  return number && *number >= least && *number <= most && put(target, number);
+}
+
+// A name that can be that of a directory, or an absolute path.
+bool is_machine(std::string_view text) {
+  if (text.starts_with('/')) return text.size() > 1 && text.find('\0') == std::string_view::npos;
+  constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  return !text.empty() && text.size() <= 100 && text.front() != '.' &&
+         text.find_first_not_of(allowed) == std::string_view::npos;
 }
 
 // One of two words.
@@ -107,12 +123,35 @@ std::vector<Setting> make_settings() {
          if (pair) c.no_peer_access.push_back(*pair);
          return pair.has_value();
        }},
+      {"machine", machine_values, "the machine that the process shares with others that name it",
+       [](Configuration& c, std::string_view text) {
+         if (!is_machine(text)) return false;
+         c.machine = text == private_machine ? std::string() : std::string(text);
+         return true;
+       }},
+      {"nodes", fmt::format("a whole number from 1 to {}", most_nodes), "how many nodes the machine has",
+       [](Configuration& c, std::string_view text) { return put_number(c.nodes, text, 1, most_nodes); }},
+      {"node", "a whole number, below that of the nodes", "on which node this process is",
+       [](Configuration& c, std::string_view text) { return put_number(c.node, text, 0, most_nodes - 1); }},
+      {"imex-channels", fmt::format("a whole number from 0 to {}", most_imex_channels),
+       "how many IMEX channels there are, for fabric handles; the profile's unless given",
+       [](Configuration& c, std::string_view text) {
+         int channels = 0;
+         return put_number(channels, text, 0, most_imex_channels) && put(c.imex_channels, std::optional(channels));
+       }},
       {"scheduler", "threaded or stepped", "whether work runs on threads or advances by steps in a repeatable order",
        [](Configuration& c, std::string_view text) {
          return choose(c.scheduler, text, {"threaded", Scheduler::threaded}, {"stepped", Scheduler::stepped});
        }},
       {"seed", "a whole number", "which order the stepped scheduler takes",
        [](Configuration& c, std::string_view text) { return put(c.seed, parse_number<std::uint64_t>(text)); }},
+      {"rule-off", "the id of a rule of docs/rules.md; may be given several times",
+       "breaking that rule alone is answered with success, to show that a test notices",
+       [](Configuration& c, std::string_view text) {
+         if (!find_rule(text)) return false;
+         c.rules_off.emplace_back(text);
+         return true;
+       }},
       behaviour("ignore-address-hints", "cuMemAddressReserve never honours a hint", &Behaviour::ignore_address_hints),
       behaviour("withhold-compression", "compression is asked for and silently not given",
                 &Behaviour::withhold_compression),
@@ -122,6 +161,8 @@ std::vector<Setting> make_settings() {
       behaviour("set-access-fails", "cuMemSetAccess answers UNKNOWN always", &Behaviour::fail_set_access),
       behaviour("fabric-creation-out-of-memory", "creating memory with a fabric handle answers OUT_OF_MEMORY",
                 &Behaviour::fabric_creation_out_of_memory),
+      behaviour("crash-on-dead-handles", "a handle that is none ends the process by SIGSEGV where the real driver does",
+                &Behaviour::crash_on_dead_handles),
   };
 }
 
@@ -147,6 +188,21 @@ void set(Configuration& configuration, const GivenSetting& given) {
 
 }  // namespace
 
+std::string machine_wide_value(const Configuration& configuration, std::string_view setting) {
+  if (setting == "profile") return configuration.profile.name;
+  if (setting == "devices") return std::to_string(configuration.devices);
+  if (setting == "memory") return std::to_string(configuration.memory_per_device());
+  if (setting == "nodes") return std::to_string(configuration.nodes);
+  return std::to_string(configuration.imex_channel_count());
+}
+
+std::string machine_settings(const Configuration& configuration) {
+  std::vector<std::string> settings;
+  for (const std::string_view name : machine_wide_settings)
+    settings.push_back(fmt::format("{}={}", name, machine_wide_value(configuration, name)));
+  return fmt::format("{}", fmt::join(settings, ","));
+}
+
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> all = make_settings();
   return all;
@@ -163,6 +219,9 @@ Configuration configuration_of(const std::vector<GivenSetting>& given, int least
     if (sources.empty() || sources.back() != one.source) sources.push_back(one.source);
   }
   configuration.devices = std::max(configuration.devices, least_devices);
+  for (const std::string_view name : machine_wide_settings)
+    if (std::none_of(given.begin(), given.end(), [&](const GivenSetting& one) { return one.name == name; }))
+      configuration.left_open.emplace_back(name);
   try {
     configuration.validate();
   } catch (const std::invalid_argument& error) {

@@ -22,6 +22,19 @@ struct Setting {
 // alone.
 [[nodiscard]] const std::vector<Setting>& settings();
 
+// What is the same for all processes on a machine.
+inline constexpr std::string_view machine_wide_settings[] = {"profile", "devices", "memory", "nodes", "imex-channels"};
+
+// The value that the configuration has of one of them; all of them as a list of settings.
+[[nodiscard]] std::string machine_wide_value(const Configuration& configuration, std::string_view setting);
+[[nodiscard]] std::string machine_settings(const Configuration& configuration);
+
+// The value of `machine` that makes the machine the process's own.
+inline constexpr std::string_view private_machine = "private";
+
+inline constexpr int most_nodes = 64;
+inline constexpr int most_imex_channels = 2048;
+
 // One setting as somebody gave it.
 struct GivenSetting {
   std::string name;

@@ -137,13 +137,50 @@ std::vector<GivenSetting> settings_in_json(const std::string& text, const std::s
   return given;
 }
 
-Configuration Configuration::from_environment(int least_devices) {
+namespace {
+
+std::vector<GivenSetting> given_in(const char* variable) {
+  const char* const list = std::getenv(variable);
+  return list == nullptr ? std::vector<GivenSetting>() : settings_in_list(list, variable);
+}
+
+std::vector<GivenSetting> given_by_user() {
   std::vector<GivenSetting> given;
   if (const char* path = std::getenv("CUVMM_EMULATOR_CONFIG"); path != nullptr && *path != '\0')
     given = settings_in_json(content_of(path), fmt::format("CUVMM_EMULATOR_CONFIG, file '{}'", path));
-  if (const char* list = std::getenv("CUVMM_EMULATOR"); list != nullptr)
-    for (GivenSetting& one : settings_in_list(list, "CUVMM_EMULATOR")) given.push_back(std::move(one));
-  return configuration_of(given, least_devices);
+  for (GivenSetting& one : given_in("CUVMM_EMULATOR")) given.push_back(std::move(one));
+  return given;
+}
+
+bool has(const std::vector<GivenSetting>& given, std::string_view name) {
+  return std::any_of(given.begin(), given.end(), [&](const GivenSetting& one) { return one.name == name; });
+}
+
+// Programs of one configuration find each other, and those of different ones do not get into each other's way.
+std::string default_machine(const Configuration& configuration) {
+  return fmt::format("default-{}-devices-{}-memory-{}-nodes-{}-imex-{}", configuration.profile.name,
+                     configuration.devices, configuration.memory_per_device(), configuration.nodes,
+                     configuration.imex_channel_count());
+}
+
+}  // namespace
+
+Configuration Configuration::from_environment(int least_devices) {
+  return configuration_of(given_by_user(), least_devices);
+}
+
+Configuration Configuration::of_program() {
+  std::vector<GivenSetting> given = given_in("CUVMM_EMULATOR_MACHINE");
+  const std::vector<GivenSetting> users = given_by_user();
+  given.insert(given.end(), users.begin(), users.end());
+  const bool named = has(given, "machine");
+  if (!named) given.push_back({"machine", "default", "the default"});
+  Configuration configuration = configuration_of(given);
+  if (!named) configuration.machine = default_machine(configuration);
+  configuration.left_open.clear();
+  for (const std::string_view name : machine_wide_settings)
+    if (!has(users, name)) configuration.left_open.emplace_back(name);
+  return configuration;
 }
 
 }  // namespace cuvmm::emulator

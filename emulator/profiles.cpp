@@ -24,7 +24,7 @@ Profile h200_580() {
   profile.host_memory = std::uint64_t{128} * 1024 * mebibyte;
   profile.attributes = {
 #define CUVMM_ATTRIBUTE(name, value) {CU_DEVICE_ATTRIBUTE_##name, value},
-#include "emulator/profiles/h200_580_attributes.def"
+#include "emulator/profiles/h200-580/attributes.def"
   };
   // The one attribute that differs from the recorded machine: the emulated driver has no multicast objects, and says
   // so.

@@ -82,7 +82,7 @@ void AddressReservation::require_no_mapping(std::string_view function) const {
   if (mappings > 0)
     raise(invalid_use(function, fmt::format("address = {:#x}, size = {}", state_->address.value, state_->size),
                       fmt::format("{} mapping{} left in the range", mappings, mappings == 1 ? " is" : "s are"),
-                      "Destroy or unmap the mappings first"));
+                      "Destroy or unmap the mappings first", "FREE-AFTER-UNMAP"));
 }
 
 DeviceAddress AddressReservation::give_out() {

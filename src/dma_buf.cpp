@@ -34,7 +34,7 @@ Range whole_pages(const Range& range) {
 Failure unmapped(const Range& asked, unsigned long long at) {
   return invalid_use("dma_bufs", text(asked),
                      fmt::format("There must be memory throughout, and the driver knows of none at {:#x}", at),
-                     "Ask for less, or map memory there first");
+                     "Ask for less, or map memory there first", "DMA-BUF-RANGE");
 }
 
 // Adds which feature it is, and why, to what the driver says.
@@ -77,7 +77,8 @@ Result<std::vector<DmaBuf>> try_dma_bufs(const Driver& driver, DeviceAddress add
   const Range asked{address.value, address.value + bytes};
   if (bytes == 0 || asked.end < asked.begin)
     return invalid_use("dma_bufs", fmt::format("address = {:#x}, bytes = {}", address.value, bytes),
-                       "The range must not be empty, nor run past the last address", "Ask for one byte at least");
+                       "The range must not be empty, nor run past the last address", "Ask for one byte at least",
+                       "DMA-BUF-RANGE");
   std::vector<DmaBuf> all;
   for (unsigned long long next = asked.begin; next < asked.end;) {
     const auto facts = query_pointer(driver, DeviceAddress{next});

@@ -20,13 +20,13 @@ constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365 *
 // What is wrong with the options by themselves.
 std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& options) {
   const MemoryProperties& memory = options.memory;
-  const auto refuse = [&](std::string arguments, std::string rule, std::string way_out) {
-    return invalid_use("MappedRange::create", std::move(arguments), std::move(rule), std::move(way_out));
+  const auto refuse = [&](std::string arguments, std::string rule, std::string way_out, std::string_view rule_id = {}) {
+    return invalid_use("MappedRange::create", std::move(arguments), std::move(rule), std::move(way_out), rule_id);
   };
   const bool on_device = memory.location.kind == LocationKind::device;
   if (memory.location.id < 0 || (on_device && memory.location.id > 0 && memory.location.id >= driver.device_count()))
     return refuse(fmt::format("memory.location = {}", to_string(memory.location)), "There is no such place",
-                  "Name one that there is: Driver::devices() lists devices");
+                  "Name one that there is: Driver::devices() lists devices", "CREATE-LOCATION");
   if (options.source && options.source->driver() != driver)
     return refuse("source", "Range and source must belong to the same driver", "Make both with one Driver");
   if (options.retire_queue && options.retire_queue->driver() != driver)
@@ -36,13 +36,13 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
                   "Leave it at 0 for as many as the device has memory");
   if (options.alignment != 0 && !is_power_of_two(options.alignment))
     return refuse(fmt::format("alignment = {}", options.alignment), "An alignment is a power of two",
-                  "Leave it at 0 for the driver's own");
+                  "Leave it at 0 for the driver's own", "RESERVE-ALIGNMENT");
   if (options.device_wait < std::chrono::milliseconds::zero())
     return refuse(fmt::format("device_wait = {} ms", options.device_wait.count()), "A wait is not negative",
                   "0 asks once and does not wait");
   if (memory.location.kind == LocationKind::host && !memory.handle_types.empty())
     return refuse("memory.location = host, memory.handle_types", "Memory of the host at large cannot be exported",
-                  "Use Location::host_numa(node), which can");
+                  "Use Location::host_numa(node), which can", "CREATE-HANDLE-TYPE");
   if (!on_device && (memory.compression || memory.gpu_direct_rdma))
     return refuse(fmt::format("memory.location = {}", to_string(memory.location)),
                   "Compression and GPUDirect RDMA are features of device memory", "Leave them out for host memory");
@@ -53,10 +53,11 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
   for (auto each = options.grants.begin(); each != options.grants.end(); ++each) {
     if (on_device && each->location.kind != LocationKind::device)
       return refuse(fmt::format("grants: {}", to_string(each->location)), "Device memory cannot be granted to the host",
-                    "Use memory of the host, or copy");
+                    "Use memory of the host, or copy", "ACCESS-HOST-LOCATION");
     if (each->location.kind == LocationKind::device && (each->location.id < 0 || each->location.id >= devices))
       return refuse(fmt::format("grants: {}", to_string(each->location)),
-                    fmt::format("There is no such device; the driver has {}", devices), "Name one that there is");
+                    fmt::format("There is no such device; the driver has {}", devices), "Name one that there is",
+                    "ACCESS-DESCRIPTORS");
     if (std::any_of(options.grants.begin(), each, [&](const AccessGrant& g) { return g.location == each->location; }))
       return refuse(fmt::format("grants: {} is named twice", to_string(each->location)),
                     "A location has one right to the range", "Name each location once");

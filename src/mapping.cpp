@@ -19,17 +19,17 @@ namespace {
 // What the driver would not notice, or not explain.
 std::optional<Failure> refusal_of(const AddressReservation& reservation, std::size_t offset,
                                   const PhysicalMemory& memory) {
-  const auto refuse = [&](std::string rule, std::string way_out) {
+  const auto refuse = [&](std::string rule, std::string way_out, std::string_view rule_id = {}) {
     return invalid_use("Mapping::create",
                        fmt::format("reservation = {:#x} of {}, offset = {}, memory of {}", reservation.address().value,
                                    format_bytes(reservation.size()), offset, format_bytes(memory.size())),
-                       std::move(rule), std::move(way_out));
+                       std::move(rule), std::move(way_out), rule_id);
   };
   if (reservation.driver() != memory.driver())
     return refuse("Reservation and memory must come from the same driver", "Create both with one Driver");
   if (offset > reservation.size() || memory.size() > reservation.size() - offset)
     return refuse("A mapping must end inside its reservation; the driver itself does not check that",
-                  "Reserve a larger range, or map at a smaller offset");
+                  "Reserve a larger range, or map at a smaller offset", "MAP-INSIDE-ONE-RESERVATION");
   return std::nullopt;
 }
 

@@ -41,7 +41,9 @@ Result<void> add_rights(PointerInfo& info, const Driver& driver) {
   if (auto counted = try_call<EntryPoint::cuDeviceGetCount>(driver.interface(), &devices); !counted) return counted;
   for (int ordinal = 0; ordinal < devices; ++ordinal)
     if (auto asked = add_rights_of(info, driver, Location::device(DeviceOrdinal{ordinal})); !asked) return asked;
-  return add_rights_of(info, driver, Location::host());
+  if (info.location->kind != LocationKind::device) return add_rights_of(info, driver, Location::host());
+  info.rights.push_back({Location::host(), AccessRights::none});  // the driver would tell the device's own
+  return {};
 }
 
 // A reference to a handle, given back at the end.

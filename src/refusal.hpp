@@ -8,12 +8,14 @@
 
 namespace cuvmm {
 
+// `rule_id`: where the rule is one of the rule book.
 [[gnu::cold]] inline Failure invalid_use(std::string_view call, std::string arguments, std::string rule,
-                                         std::string way_out) {
+                                         std::string way_out, std::string_view rule_id = {}) {
   Failure failure;
   failure.kind = ErrorKind::invalid_use;
   failure.call = call;
   failure.arguments = std::move(arguments);
+  failure.rule_ids = rule_id;
   failure.rule = std::move(rule);
   failure.way_out = std::move(way_out);
   return failure;

@@ -141,7 +141,7 @@ abi::CUcontext current_context(driver::Interface& interface, const char* functio
   call<EntryPoint::cuCtxGetCurrent>(interface, &current);
   if (current == nullptr)
     raise(invalid_use(function, "", "A context must be current: default streams and events are one's",
-                      "Make one current: cuvmm::CurrentContext"));
+                      "Make one current: cuvmm::CurrentContext", "CONTEXT-CURRENT"));
   return current;
 }
 
@@ -175,7 +175,7 @@ class PassingStream {
   const std::string argument = fmt::format("stream = {}", fmt::ptr(stream));
   if (recorded.capturing)
     raise(invalid_use(function, argument, "A stream that is being captured cannot tell where its work has come to",
-                      "End the capture first"));
+                      "End the capture first", "CAPTURE-NOT-OBSERVED"));
   if (recorded.entry) raise(driver::describe_failure(interface, *recorded.entry, recorded.code, argument, {}));
   raise(invalid_use(function, argument, "Nothing could be recorded in the stream", "Try again"));
 }

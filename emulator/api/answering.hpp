@@ -1,12 +1,14 @@
 // How the emulated driver's entry points answer: included by api/*.cpp alone.
 #pragma once
 
+#include <csignal>
 #include <exception>
 #include <new>
 #include <system_error>
 #include <utility>
 
 #include "emulator/api/emulated_driver.hpp"
+#include "emulator/memory/file_limit.hpp"
 
 namespace cuvmm::emulator::api {
 
@@ -14,6 +16,7 @@ template <class Work>
 CUresult EmulatedDriver::answer_of(Work&& work) noexcept {
   try {
     const Answer answer = std::forward<Work>(work)();
+    if (answer.crashes && machine_.configuration().profile.behaviour.crash_on_dead_handles) std::raise(SIGSEGV);
     return conclude(answer.code, answer.rule, answer.detail.c_str());
   } catch (const memory::FileLimitReached& error) {
     return conclude(CUDA_ERROR_OUT_OF_MEMORY, Rule::operating_system, error.what());

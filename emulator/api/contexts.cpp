@@ -36,9 +36,7 @@ void EmulatedDriver::start(Context& context) {
 }
 
 Answer EmulatedDriver::check_device_whole(CUdevice device) {
-  if (execution::Answer state = engine_.check_group(fault_group(device)); !state.ok())
-    return {state.code, Rule::context_healthy, state.rule};
-  return {};
+  return engine_.check_group(fault_group(device));
 }
 
 void EmulatedDriver::end(Context& context, const std::optional<ContextLife>& life) {
@@ -73,11 +71,6 @@ void EmulatedDriver::forget_handles(Context& context, const execution::ContextPo
   }
 }
 
-Answer EmulatedDriver::executed(const execution::Answer& answer) {
-  if (answer.ok()) return {};
-  return {answer.code, Rule::execution, answer.rule};
-}
-
 Answer EmulatedDriver::living_context(ActiveContext* context) {
   Context* current = contexts_.current();
   if (current == nullptr)
@@ -90,9 +83,7 @@ Answer EmulatedDriver::living_context(ActiveContext* context) {
 
 Answer EmulatedDriver::current_context(ActiveContext* context) {
   if (Answer refused = living_context(context); !refused.ok()) return refused;
-  if (execution::Answer state = engine_.check_context(context->execution); !state.ok())
-    return {state.code, Rule::context_healthy, state.rule};
-  return {};
+  return engine_.check_context(context->execution);
 }
 
 Answer EmulatedDriver::check_not_failed() {
@@ -315,9 +306,8 @@ CUresult EmulatedDriver::cuCtxGetApiVersion(CUcontext handle, unsigned int* vers
 }
 
 CUresult EmulatedDriver::cuCtxSynchronize() {
-  return with_context([&](const ActiveContext& context) {
-    return synchronized(executed(engine_.synchronize_context(context.execution)));
-  });
+  return with_context(
+      [&](const ActiveContext& context) { return synchronized(engine_.synchronize_context(context.execution)); });
 }
 
 CUresult EmulatedDriver::cuCtxEnablePeerAccess(CUcontext peer_handle, unsigned int flags) {

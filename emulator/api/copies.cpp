@@ -108,8 +108,8 @@ Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source
                                                      (pageable(destination.address) || pageable(source.address)));
   const bool on_devices = machine_.is_device_address(destination.address) && machine_.is_device_address(source.address);
   Operation operation = copy_operation(destination, source, bytes, fault_of_vanished_memory(captured || !on_devices));
-  return executed(waits ? engine_.submit_and_wait(entry.stream, std::move(operation))
-                        : engine_.submit(entry.stream, std::move(operation)));
+  return waits ? engine_.submit_and_wait(entry.stream, std::move(operation))
+               : engine_.submit(entry.stream, std::move(operation));
 }
 
 CUresult EmulatedDriver::copy_in_context(Operand destination, Operand source, std::size_t bytes, CUstream stream,
@@ -208,7 +208,7 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
       return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, "memory was unmapped while a memset used it");
     return Outcome::done();
   };
-  return executed(engine_.submit(entry.stream, std::move(operation)));
+  return engine_.submit(entry.stream, std::move(operation));
 }
 
 CUresult EmulatedDriver::fill_in_context(CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes,

@@ -60,7 +60,7 @@ execution::Scheduling scheduling_of(const Configuration& configuration) {
 }  // namespace
 
 EmulatedDriver::EmulatedDriver(const Configuration& configuration)
-    : machine_(configuration), engine_(scheduling_of(configuration)) {
+    : machine_(MachineParts::of(configuration)), engine_(scheduling_of(configuration)) {
   for (const HostKernel& kernel : builtin_kernels()) add_kernel(kernel);
   for (const HostKernel& kernel : configuration.kernels) add_kernel(kernel);
 }
@@ -77,7 +77,8 @@ CUresult EmulatedDriver::conclude(CUresult code, Rule rule, const char* detail) 
   last.driver = this;
   last.text.clear();
   if (code == CUDA_SUCCESS || code == CUDA_ERROR_NOT_READY) return code;
-  const model::RuleText& text = model::text(rule);
+  const RuleText& text = emulator::text(rule);
+  if (machine_.configuration().is_off(text.id)) return CUDA_SUCCESS;
   try {
     last.text = fmt::format("{}: {} ({}).\n{}.", text.id, text.says, detail, text.way_out);
   } catch (const std::exception&) {
@@ -100,8 +101,8 @@ std::string EmulatedDriver::description() const {
 Answer EmulatedDriver::check_initialised() const {
   if (!initialised_.load(std::memory_order_acquire))
     return {CUDA_ERROR_NOT_INITIALIZED, Rule::driver_initialised, "cuInit was not called"};
-  if (made_at_fork_count_ != fork_count())
-    return {CUDA_ERROR_NOT_INITIALIZED, Rule::not_after_fork, "the driver was made before this process was forked"};
+  if (initialised_at_fork_count_.load(std::memory_order_relaxed) != fork_count())
+    return {CUDA_ERROR_NOT_INITIALIZED, Rule::not_after_fork, "cuInit was called before this process was forked"};
   if (execution::inside_host_function())
     return {CUDA_ERROR_NOT_PERMITTED, Rule::host_function, "called from a host function"};
   if (execution::inside_kernel())
@@ -112,8 +113,12 @@ Answer EmulatedDriver::check_initialised() const {
 CUresult EmulatedDriver::cuInit(unsigned int flags) {
   return answer([&]() -> Answer {
     if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
-    initialised_.store(true, std::memory_order_release);
-    return {};
+    if (!initialised_.load(std::memory_order_acquire)) {
+      initialised_at_fork_count_.store(fork_count(), std::memory_order_relaxed);
+      initialised_.store(true, std::memory_order_release);
+    }
+    if (initialised_at_fork_count_.load(std::memory_order_relaxed) == fork_count()) return {};
+    return {CUDA_ERROR_NOT_INITIALIZED, Rule::not_after_fork, "cuInit was called before this process was forked"};
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,6 +25,7 @@ namespace cuvmm::emulator::api {
 // a code and keeps the explanation for the thread, and turns exceptions into codes.
 class EmulatedDriver final : public driver::Interface {
  public:
+  // Makes the machine, or becomes one of its processes.
   explicit EmulatedDriver(const Configuration& configuration);
   ~EmulatedDriver() override;
   EmulatedDriver(const EmulatedDriver&) = delete;
@@ -72,6 +74,14 @@ class EmulatedDriver final : public driver::Interface {
   };
 
   using MemoryPoolPointer = std::shared_ptr<model::MemoryPool>;
+  // What kind of memory is where: each has a pool of its own.
+  struct PoolLocation {
+    CUmemAllocationType type = CU_MEM_ALLOCATION_TYPE_INVALID;
+    CUmemLocationType where = CU_MEM_LOCATION_TYPE_INVALID;
+    int id = 0;  // 0 where there is one such location alone
+    static PoolLocation of(CUmemAllocationType type, const CUmemLocation& location);
+    friend auto operator<=>(const PoolLocation&, const PoolLocation&) = default;
+  };
   struct PoolsOfLocation {
     CUmemoryPool standard = nullptr;  // the default pool
     CUmemoryPool current = nullptr;
@@ -122,9 +132,8 @@ class EmulatedDriver final : public driver::Interface {
   [[nodiscard]] Answer check_initialised() const;
   [[nodiscard]] Answer check_device(CUdevice device) const;
   [[nodiscard]] Answer check_unsafe_during_capture() {
-    return executed(engine_.check_unsafe_call());
+    return engine_.check_unsafe_call();
   }
-  [[nodiscard]] static Answer executed(const execution::Answer& answer);
 
   // Contexts.
   // The thread's current context: if it is alive; if it is healthy too.
@@ -165,14 +174,14 @@ class EmulatedDriver final : public driver::Interface {
   // Memory pools, stream-ordered memory and memory of graphs.
   [[nodiscard]] Answer check_pools_supported() const;
   Answer find_pool(CUmemoryPool handle, MemoryPoolPointer* pool);
-  [[nodiscard]] Answer check_pool_location(const CUmemLocation& location) const;
+  [[nodiscard]] Answer check_pool_location(CUmemAllocationType type, const CUmemLocation& location) const;
   [[nodiscard]] Answer check_pool_handle_types(const CUmemPoolProps& properties) const;
   [[nodiscard]] Answer check_pool_properties(const CUmemPoolProps& properties) const;
   [[nodiscard]] Answer check_pool_access(model::Place place, const CUmemLocation& location) const;
-  CUmemoryPool add_pool(const CUmemLocation& location, std::uint64_t max_bytes);
-  PoolsOfLocation& pools_of_locked(const CUmemLocation& location);
+  CUmemoryPool add_pool(const PoolLocation& location, std::uint64_t max_bytes);
+  PoolsOfLocation& pools_of_locked(const PoolLocation& location);
   Answer pool_of_location(CUmemoryPool* pool, const CUmemLocation* location, CUmemAllocationType type, bool standard);
-  Answer set_pool_of_location(const CUmemLocation& location, CUmemoryPool handle);
+  Answer set_pool_of_location(const PoolLocation& location, CUmemoryPool handle);
   Answer allocate_in_stream(CUdeviceptr* pointer, std::size_t bytes, const MemoryPoolPointer& pool,
                             const StreamEntry& entry);
   Answer allocate_async(CUdeviceptr* pointer, std::size_t bytes, CUstream stream, std::optional<CUmemoryPool> from);
@@ -222,7 +231,7 @@ class EmulatedDriver final : public driver::Interface {
   Answer pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer);
 
   std::atomic<bool> initialised_{false};
-  const unsigned made_at_fork_count_ = fork_count();
+  std::atomic<unsigned> initialised_at_fork_count_{fork_count()};
   Machine machine_;
   ContextTable contexts_;
   std::map<std::string, HostKernel, std::less<>> kernels_;  // never changes once made
@@ -236,8 +245,8 @@ class EmulatedDriver final : public driver::Interface {
   HandleTable<CUuserObject, UserObject> user_objects_;
   std::mutex user_objects_mutex_;
   std::mutex pools_of_locations_mutex_;
-  std::map<std::pair<CUmemLocationType, int>, PoolsOfLocation> pools_of_locations_;
-  std::map<CUmemoryPool, CUmemLocation> created_pools_;
+  std::map<PoolLocation, PoolsOfLocation> pools_of_locations_;
+  std::map<CUmemoryPool, PoolLocation> created_pools_;
   std::map<int, MemoryPoolPointer> graph_pools_;
   std::mutex captured_graphs_mutex_;
   struct CapturedGraph {

@@ -16,8 +16,7 @@ CUresult EmulatedDriver::cuEventCreate(CUevent* event, unsigned int flags) {
                           "DISABLE_TIMING alone",
                           flags)};
     execution::EventPointer created;
-    if (Answer refused = executed(engine_.create_event(context.execution, flags, created)); !refused.ok())
-      return refused;
+    if (Answer refused = engine_.create_event(context.execution, flags, created); !refused.ok()) return refused;
     *event = events_.add(std::move(created));
     return give_owner(context, {});
   });
@@ -33,23 +32,22 @@ CUresult EmulatedDriver::cuEventRecordWithFlags(CUevent event, CUstream stream, 
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
-    return executed(engine_.record_event(events_.find(event), entry.stream, flags));
+    return engine_.record_event(events_.find(event), entry.stream, flags);
   });
 }
 
 CUresult EmulatedDriver::cuEventQuery(CUevent event) {
-  return initialised_else(CUDA_ERROR_INVALID_HANDLE,
-                          [&] { return executed(engine_.query_event(events_.find(event))); });
+  return initialised_else(CUDA_ERROR_INVALID_HANDLE, [&] { return engine_.query_event(events_.find(event)); });
 }
 
 CUresult EmulatedDriver::cuEventSynchronize(CUevent event) {
   return initialised_else(CUDA_ERROR_INVALID_HANDLE,
-                          [&] { return synchronized(executed(engine_.synchronize_event(events_.find(event)))); });
+                          [&] { return synchronized(engine_.synchronize_event(events_.find(event))); });
 }
 
 CUresult EmulatedDriver::cuEventDestroy(CUevent event) {
   return initialised_else(CUDA_ERROR_INVALID_HANDLE, [&]() -> Answer {
-    if (Answer refused = executed(engine_.destroy_event(events_.find(event))); !refused.ok()) return refused;
+    if (Answer refused = engine_.destroy_event(events_.find(event)); !refused.ok()) return refused;
     (void)events_.take(event);
     return {};
   });
@@ -59,7 +57,7 @@ CUresult EmulatedDriver::cuEventElapsedTime(float* milliseconds, CUevent start, 
   return initialised_else(CUDA_ERROR_INVALID_HANDLE, [&]() -> Answer {
     if (milliseconds == nullptr)  // as the driver: not INVALID_VALUE
       return {CUDA_ERROR_INVALID_HANDLE, Rule::output_pointer, "pMilliseconds must not be null"};
-    return executed(engine_.elapsed_time(events_.find(start), events_.find(end), *milliseconds));
+    return engine_.elapsed_time(events_.find(start), events_.find(end), *milliseconds);
   });
 }
 

@@ -45,11 +45,8 @@ EmulatedDriver::MemoryPoolPointer EmulatedDriver::graph_pool(int device) {
   const std::lock_guard lock(pools_of_locations_mutex_);
   MemoryPoolPointer& pool = graph_pools_[device];
   if (pool == nullptr)
-    pool = machine_.with_pools([&](StreamOrderedMemory& memory) {
-      auto made = memory.create_pool(model::Place::on_device(device), 0);
-      made->release_threshold = ~std::uint64_t{0};
-      return made;
-    });
+    pool = machine_.with_pools(
+        [&](StreamOrderedMemory& memory) { return memory.create_graph_pool(model::Place::on_device(device)); });
   return pool;
 }
 
@@ -71,7 +68,7 @@ Answer EmulatedDriver::capture_allocation(CUdeviceptr* pointer, std::size_t byte
     promise->allocate();
     return Outcome::done();
   };
-  Answer captured = executed(engine_.submit(entry.stream, std::move(operation)));
+  Answer captured = engine_.submit(entry.stream, std::move(operation));
   if (captured.ok()) *pointer = address;
   return captured;
 }
@@ -87,7 +84,7 @@ Answer EmulatedDriver::capture_free(CUdeviceptr pointer, const StreamEntry& entr
     machine_.with_pools([&](StreamOrderedMemory& memory) { memory.run_free_node(pointer); });
     return Outcome::done();
   };
-  return executed(engine_.submit(entry.stream, std::move(operation)));
+  return engine_.submit(entry.stream, std::move(operation));
 }
 
 // Takes the memory that a launch allocates; a launch that cannot have it all takes nothing.
@@ -128,11 +125,11 @@ CUresult EmulatedDriver::cuGraphLaunch(CUgraphExec graph, CUstream stream) {
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
     const auto exec = graph_execs_.find(graph);
-    if (exec == nullptr) return executed(engine_.launch(nullptr, entry.stream));
+    if (exec == nullptr) return engine_.launch(nullptr, entry.stream);
     std::vector<GraphMemoryNode> begun;
     if (Answer refused = begin_graph_memory(*exec, begun); !refused.ok()) return refused;
     try {
-      Answer launched = executed(engine_.launch(exec->exec, entry.stream));
+      Answer launched = engine_.launch(exec->exec, entry.stream);
       if (!launched.ok()) cancel_graph_memory(begun);
       return launched;
     } catch (...) {

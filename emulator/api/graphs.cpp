@@ -25,7 +25,7 @@ CUresult EmulatedDriver::cuStreamBeginCapture(CUstream stream, CUstreamCaptureMo
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("mode is {}", static_cast<int>(mode))};
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
-    return executed(engine_.begin_capture(entry.stream, mode));
+    return engine_.begin_capture(entry.stream, mode);
   });
 }
 
@@ -37,7 +37,7 @@ CUresult EmulatedDriver::cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     // Together, so that nobody takes the graph for a lost one in between.
     const std::lock_guard lock(captured_graphs_mutex_);
     execution::GraphPointer captured;
-    if (Answer refused = executed(engine_.end_capture(entry.stream, captured)); !refused.ok()) {
+    if (Answer refused = engine_.end_capture(entry.stream, captured); !refused.ok()) {
       forget_lost_graphs_locked();
       return refused;
     }
@@ -82,7 +82,7 @@ CUresult EmulatedDriver::cuStreamIsCapturing(CUstream stream, CUstreamCaptureSta
     if (status == nullptr) return null_output("captureStatus");
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
-    return executed(engine_.is_capturing(entry.stream, *status));
+    return engine_.is_capturing(entry.stream, *status);
   });
 }
 
@@ -94,7 +94,7 @@ CUresult EmulatedDriver::cuStreamGetCaptureInfo(CUstream stream, CUstreamCapture
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
     execution::CaptureInfo info;
-    if (Answer refused = executed(engine_.capture_info(entry.stream, info)); !refused.ok()) return refused;
+    if (Answer refused = engine_.capture_info(entry.stream, info); !refused.ok()) return refused;
     *status = info.status;
     if (info.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return {};
     // The list is the driver's; it stays valid until the thread asks again.
@@ -125,7 +125,7 @@ CUresult EmulatedDriver::cuStreamUpdateCaptureDependencies(CUstream stream, CUgr
     std::vector<const execution::GraphNode*> nodes;
     for (std::size_t index = 0; index < dependency_count; ++index)
       nodes.push_back(reinterpret_cast<const execution::GraphNode*>(dependencies[index]));
-    return executed(engine_.update_capture_dependencies(entry.stream, nodes, flags == set_dependencies));
+    return engine_.update_capture_dependencies(entry.stream, nodes, flags == set_dependencies);
   });
 }
 
@@ -136,7 +136,7 @@ CUresult EmulatedDriver::cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* 
       if (Answer refused = machine_.tolerated(Rule::capture_mode, fmt::format("mode is {}", static_cast<int>(*mode)));
           !refused.ok())
         return refused;
-    return executed(engine_.exchange_capture_mode(*mode));
+    return engine_.exchange_capture_mode(*mode);
   });
 }
 
@@ -148,7 +148,7 @@ CUresult EmulatedDriver::cuGraphInstantiateWithFlags(CUgraphExec* graph_exec, CU
     if ((flags & ~known) != 0)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     execution::GraphExecPointer made;
-    if (Answer refused = executed(engine_.instantiate(graphs_.find(graph), made)); !refused.ok()) return refused;
+    if (Answer refused = engine_.instantiate(graphs_.find(graph), made); !refused.ok()) return refused;
     *graph_exec = graph_execs_.add(std::make_shared<GraphExecEntry>(GraphExecEntry{std::move(made), flags}));
     return {};
   });
@@ -160,7 +160,7 @@ CUresult EmulatedDriver::cuGraphUpload(CUgraphExec graph, CUstream stream) {
     StreamEntry entry;
     if (Answer refused = find_working_stream(stream, &entry); !refused.ok()) return refused;
     if (graph_execs_.find(graph) == nullptr)
-      return {CUDA_ERROR_INVALID_VALUE, Rule::execution, fmt::format("{} is no graph exec", fmt::ptr(graph))};
+      return {CUDA_ERROR_INVALID_VALUE, Rule::graph_live, fmt::format("{} is no graph exec", fmt::ptr(graph))};
     return {};
   });
 }
@@ -168,7 +168,7 @@ CUresult EmulatedDriver::cuGraphUpload(CUgraphExec graph, CUstream stream) {
 CUresult EmulatedDriver::cuGraphExecDestroy(CUgraphExec graph_exec) {
   return initialised([&]() -> Answer {
     if (graph_execs_.take(graph_exec) == nullptr)
-      return {CUDA_ERROR_INVALID_VALUE, Rule::execution, fmt::format("{} is no graph exec", fmt::ptr(graph_exec))};
+      return {CUDA_ERROR_INVALID_VALUE, Rule::graph_live, fmt::format("{} is no graph exec", fmt::ptr(graph_exec))};
     return {};
   });
 }
@@ -177,9 +177,9 @@ CUresult EmulatedDriver::cuGraphDestroy(CUgraph graph) {
   return initialised([&]() -> Answer {
     const execution::GraphPointer found = graphs_.find(graph);
     if (found == nullptr)
-      return {CUDA_ERROR_INVALID_VALUE, Rule::execution, fmt::format("{} is no graph", fmt::ptr(graph))};
+      return {CUDA_ERROR_INVALID_VALUE, Rule::graph_live, fmt::format("{} is no graph", fmt::ptr(graph))};
     if (engine_.being_captured(found))
-      return {CUDA_ERROR_ILLEGAL_STATE, Rule::execution, "the graph is still being captured"};
+      return {CUDA_ERROR_ILLEGAL_STATE, Rule::graph_finished, "its capture has not ended"};
     (void)graphs_.take(graph);
     const std::lock_guard lock(captured_graphs_mutex_);
     captured_graphs_.erase(found->id);
@@ -192,7 +192,7 @@ CUresult EmulatedDriver::cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size
     if (node_count == nullptr) return null_output("numNodes");
     const execution::GraphPointer found = graphs_.find(graph);
     if (found == nullptr)
-      return {CUDA_ERROR_INVALID_VALUE, Rule::execution, fmt::format("{} is no graph", fmt::ptr(graph))};
+      return {CUDA_ERROR_INVALID_VALUE, Rule::graph_live, fmt::format("{} is no graph", fmt::ptr(graph))};
     if (nodes == nullptr) {
       *node_count = found->nodes.size();
       return {};

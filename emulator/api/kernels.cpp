@@ -142,11 +142,11 @@ void EmulatedDriver::forget_functions() {
 CUresult EmulatedDriver::cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   return initialised([&]() -> Answer {
     if (Answer refused = check_not_failed(); !refused.ok()) return refused;
-    if (function == nullptr || name == nullptr || *name == '\0')
-      return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "hfunc must not be null, name not empty"};
     const auto found = modules_.find(module);
     if (found == nullptr)
       return {CUDA_ERROR_INVALID_HANDLE, Rule::argument_valid, fmt::format("{} is no module", fmt::ptr(module))};
+    if (function == nullptr || name == nullptr || *name == '\0')
+      return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "hfunc must not be null, name not empty"};
     if (std::find(found->kernel_names.begin(), found->kernel_names.end(), name) == found->kernel_names.end())
       return {CUDA_ERROR_NOT_FOUND, Rule::argument_valid, fmt::format("the module has no kernel {}", name)};
     auto kernel = kernels_.find(name);
@@ -195,7 +195,7 @@ Answer EmulatedDriver::launch(const StreamEntry& entry, const HostKernel& kernel
                    who = model::Accessor::device(entry.context->device)]() mutable {
     return run_kernel(kernel, shape, views, arguments, tries++, who);
   };
-  return executed(engine_.submit(entry.stream, std::move(operation)));
+  return engine_.submit(entry.stream, std::move(operation));
 }
 
 Outcome EmulatedDriver::run_kernel(const HostKernel& kernel, const KernelShape& shape,

@@ -10,24 +10,31 @@
 #include <system_error>
 #include <utility>
 
+#include "emulator/memory/file_limit.hpp"
+#include "emulator/memory/private_memory.hpp"
+#include "emulator/sharing/join_machine.hpp"
+
 namespace cuvmm::emulator::api {
 
-Machine::Machine(const Configuration& configuration)
-    : configuration_(configuration),
-      addresses_(configuration.address_base, configuration.address_bytes),
-      store_(model::Ledger(configuration.devices,
-                           configuration.memory_per_device() - configuration.profile.device_memory_reserved,
-                           configuration.profile.host_memory),
-             [this](const model::Allocation& allocation) { bytes_die(allocation); }),
-      heap_(configuration.profile.granularity, store_, addresses_),
+MachineParts MachineParts::of(const Configuration& configuration) {
+  if (configuration.machine.empty()) return {configuration, std::make_unique<memory::PrivateMemory>(configuration)};
+  MachineParts parts{configuration, nullptr};
+  parts.physical_memory = sharing::join_machine(parts.configuration);
+  return parts;
+}
+
+Machine::Machine(MachineParts parts)
+    : configuration_(std::move(parts.configuration)),
+      physical_(std::move(parts.physical_memory)),
+      addresses_(configuration_.address_base, configuration_.address_bytes),
+      store_(physical_->store()),
+      heap_(configuration_.profile.granularity, store_, addresses_),
       stream_ordered_memory_(
-          configuration.profile.granularity, store_, addresses_,
-          [this](const model::PoolAllocation& allocation, bool visible) { return view_of_pool(allocation, visible); }),
+          {store_, addresses_, configuration_.profile.granularity,
+           [this](const model::PoolChunk& chunk, bool visible) { return view_of_chunk(chunk, visible); }}),
       virtual_memory_(configuration_, store_, addresses_, *this, [this](Rule rule, const std::string& detail) {
         if (!warned_.contains(rule)) throw WarningDue{rule, detail};
-      }) {
-  arenas_.resize(static_cast<std::size_t>(configuration.devices) + 1);
-}
+      }) {}
 
 Machine::~Machine() {
   for (const auto& [address, range] : host_ranges_)
@@ -40,7 +47,7 @@ void Machine::give_warning(Rule rule, const std::string& detail) {
     const std::lock_guard lock(mutex_);
     if (!warned_.insert(rule).second) return;
   }
-  const model::RuleText& text = model::text(rule);
+  const RuleText& text = emulator::text(rule);
   const std::string line =
       fmt::format("cuvmm emulated driver: warning {}: {} ({}). {}.", text.id, text.says, detail, text.way_out);
   if (configuration_.on_warning)
@@ -49,46 +56,16 @@ void Machine::give_warning(Rule rule, const std::string& detail) {
     std::fprintf(stderr, "%s\n", line.c_str());
 }
 
-memory::Arena& Machine::arena(const model::Place& place) {
-  auto& arena = arenas_[place.is_host() ? arenas_.size() - 1 : static_cast<std::size_t>(place.device)];
-  if (arena == nullptr && place.is_host()) {
-    // Apart from each other, for the sake of host views.
-    arena = std::make_unique<memory::Arena>("cuvmm-host", configuration_.profile.granularity);
-  } else if (arena == nullptr) {
-    arena = std::make_unique<memory::Arena>(fmt::format("cuvmm-device-{}", place.device).c_str());
-  }
-  return *arena;
-}
-
 Answer Machine::tolerated(Rule rule, std::string detail) {
+  if (configuration_.is_off(text(rule).id)) return {};
   if (configuration_.mode == Mode::strict) return {CUDA_ERROR_INVALID_VALUE, rule, std::move(detail)};
   give_warning(rule, detail);
   return {};
 }
 
-// Bytes are given to an allocation when they are first needed, so that creating memory asks nothing of the system.
-std::uint64_t Machine::bytes_of(const model::Allocation& allocation) {
-  auto known = offsets_.find(allocation.id);
-  if (known != offsets_.end()) return known->second;
-  const auto entry = offsets_.emplace(allocation.id, 0).first;
-  try {
-    return entry->second = arena(allocation.place).take(allocation.bytes);
-  } catch (...) {
-    offsets_.erase(entry);
-    throw;
-  }
-}
-
-void Machine::bytes_die(const model::Allocation& allocation) noexcept {
-  auto known = offsets_.find(allocation.id);
-  exported_.erase(allocation.id);
-  if (known == offsets_.end()) return;
-  arena(allocation.place).give_back(known->second, allocation.bytes);
-  offsets_.erase(known);
-}
-
 memory::Piece Machine::piece(const model::Segment& segment) {
-  return {&arena(segment.allocation->place), bytes_of(*segment.allocation) + segment.offset, nullptr, segment.bytes};
+  const memory::Extent extent = physical_->extent(*segment.allocation);
+  return {extent.file, extent.offset + segment.offset, nullptr, segment.bytes};
 }
 
 Answer Machine::host_rights_change(const model::Mapping& mapping, CUmemAccess_flags now) noexcept try {
@@ -145,7 +122,7 @@ Answer Machine::find(CUdeviceptr address, std::uint64_t bytes, model::Accessor w
   pieces.reserve(segments.size());
   for (const model::Segment& segment : segments) {
     pieces.push_back(piece(segment));
-    pieces.back().arena->prepare(pieces.back().offset, pieces.back().bytes);  // what can fail fails here
+    pieces.back().file->prepare(pieces.back().offset, pieces.back().bytes);  // what can fail fails here
   }
   found.pinned_.reserve(segments.size());
   found.machine_ = this;
@@ -182,6 +159,12 @@ bool Machine::still_valid(CUdeviceptr address, std::uint64_t bytes, model::Acces
   return this->access(address, bytes, who, write, kind, now).ok() && now.pieces() == access.pieces();
 }
 
+bool Machine::needs_peer_access(const PointerFacts& facts, int device) {
+  const std::lock_guard lock(mutex_);
+  return facts.kind == PointerFacts::Kind::heap && facts.device != device &&
+         !peers_enabled_.contains({device, facts.device});
+}
+
 void Machine::set_peer_enabled(int device, int peer, bool enabled) {
   const std::lock_guard lock(mutex_);
   if (enabled)
@@ -201,7 +184,7 @@ Answer Machine::allocate(CUdeviceptr* address, std::uint64_t bytes, int device, 
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "dptr must not be null and bytesize not 0"};
   }
   const std::lock_guard lock(mutex_);
-  collect_closed_exports_locked();
+  physical_->collect_closed_exports();
   return heap_.allocate(address, bytes, device, owner);
 }
 
@@ -220,9 +203,9 @@ std::optional<model::HeapAllocation> Machine::find_heap_allocation(CUdeviceptr a
 
 void Machine::memory_info(int device, std::size_t* free, std::size_t* total) {
   const std::lock_guard lock(mutex_);
-  collect_closed_exports_locked();
+  physical_->collect_closed_exports();
   const model::Place place = model::Place::on_device(device);
-  if (free != nullptr) *free = store_.ledger().free(place);
+  if (free != nullptr) *free = store_.free(place);
   if (total != nullptr) *total = configuration_.memory_per_device();
 }
 
@@ -244,13 +227,13 @@ void Machine::release_all_of(std::uint64_t owner) {
 
 Machine::LiveObjects Machine::live_objects() {
   const std::lock_guard lock(mutex_);
-  collect_closed_exports_locked();
+  physical_->collect_closed_exports();
   return {virtual_memory_.live_handles(),
           virtual_memory_.live_mappings(),
           virtual_memory_.live_reservations(),
           store_.live_allocations(),
           heap_.live_allocations(),
-          exports_.size(),
+          physical_->live_exports(),
           host_ranges_.size(),
           stream_ordered_memory_.live_allocations()};
 }

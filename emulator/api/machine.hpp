@@ -11,18 +11,15 @@
 #include <vector>
 
 #include "emulator/configuration.hpp"
-#include "emulator/memory/arena.hpp"
 #include "emulator/memory/bytes.hpp"
-#include "emulator/memory/export_registry.hpp"
 #include "emulator/memory/host_views.hpp"
+#include "emulator/memory/physical_memory.hpp"
 #include "emulator/model/device_heap.hpp"
 #include "emulator/model/stream_ordered_memory.hpp"
 #include "emulator/model/virtual_memory.hpp"
 
 namespace cuvmm::emulator::api {
 
-using model::Answer;
-using model::Rule;
 using namespace cuvmm::abi;
 
 class Machine;
@@ -58,6 +55,13 @@ class Access {
   std::vector<model::Allocation*> pinned_;
 };
 
+// A free in the order of a stream that was asked for and has not run.
+struct PendingFree {
+  CUdeviceptr address = 0;
+  std::uint64_t token = 0;
+  bool of_heap = false;  // it is memory of cuMemAlloc
+};
+
 struct AddressRange {
   CUdeviceptr address = 0;
   std::uint64_t bytes = 0;
@@ -65,7 +69,7 @@ struct AddressRange {
 
 // What the machine knows of a pointer.
 struct PointerFacts {
-  enum class Kind { heap, device_mapping, host_mapping, host, managed, device_pool, host_pool };
+  enum class Kind { heap, device_mapping, host_mapping, host, managed, device_pool, host_pool, managed_pool };
   Kind kind = Kind::heap;
   int device = 0;
   std::uint64_t context = 0;                                 // of the memory that belongs to one
@@ -81,7 +85,10 @@ struct PointerFacts {
   std::uintptr_t pool = 0;  // the handle of the pool that it is from
 
   [[nodiscard]] bool is_mapping() const { return kind == Kind::device_mapping || kind == Kind::host_mapping; }
-  [[nodiscard]] bool is_pooled() const { return kind == Kind::device_pool || kind == Kind::host_pool; }
+  [[nodiscard]] bool is_pooled() const {
+    return kind == Kind::device_pool || kind == Kind::host_pool || kind == Kind::managed_pool;
+  }
+  [[nodiscard]] bool is_managed() const { return kind == Kind::managed || kind == Kind::managed_pool; }
   [[nodiscard]] bool on_host() const {
     return kind == Kind::host || kind == Kind::host_mapping || kind == Kind::host_pool;
   }
@@ -98,10 +105,20 @@ enum class AddressKind {
   pageable,  // any memory of the process as well
 };
 
+// What a machine is made from.
+struct MachineParts {
+  Configuration configuration;
+  std::unique_ptr<memory::PhysicalMemory> physical_memory;
+
+  // The configured machine's: its own, or that which processes share, as which the configuration then is where it
+  // leaves that open. Throws as sharing::join_machine does.
+  static MachineParts of(const Configuration& configuration);
+};
+
 // Thread-safe: every public function takes the machine's lock where it needs it; none calls out while holding it.
 class Machine final : private model::HostViewListener {
  public:
-  explicit Machine(const Configuration& configuration);
+  explicit Machine(MachineParts parts);
   ~Machine() override;
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -129,6 +146,11 @@ class Machine final : private model::HostViewListener {
     return work(stream_ordered_memory_);
   }
 
+  // cuMemFreeAsync of memory of pools and of cuMemAlloc: from begin_free on nobody else may ask for it.
+  Answer begin_free(CUdeviceptr address, model::StreamId stream, PendingFree& free);
+  void cancel_free(const PendingFree& free) noexcept;
+  void finish_free(const PendingFree& free) noexcept;
+
   // What the real driver lets pass although the rule forbids it: refused in strict mode, else a warning.
   Answer tolerated(Rule rule, std::string detail);
 
@@ -143,6 +165,8 @@ class Machine final : private model::HostViewListener {
   // Direct access of `device` to cuMemAlloc memory of `peer`, as kernels have it after cuCtxEnablePeerAccess. It is
   // there until it was disabled as often as it was enabled.
   void set_peer_enabled(int device, int peer, bool enabled);
+  // Whether it is cuMemAlloc memory of another device to which the device has no direct access.
+  [[nodiscard]] bool needs_peer_access(const PointerFacts& facts, int device);
 
   Answer allocate(CUdeviceptr* address, std::uint64_t bytes, int device, std::uint64_t owner);
   Answer free(CUdeviceptr address);
@@ -168,6 +192,11 @@ class Machine final : private model::HostViewListener {
   Answer export_handle(void* shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
                        unsigned long long flags);
   Answer import_handle(CUmemGenericAllocationHandle* handle, void* os_handle, CUmemAllocationHandleType type);
+
+  // Legacy IPC of cuMemAlloc memory. What was opened belongs to `owner`; it is the same address if that has it open.
+  Answer export_ipc(CUipcMemHandle* handle, CUdeviceptr address);
+  Answer open_ipc(CUdeviceptr* address, const CUipcMemHandle& handle, int device, std::uint64_t owner);
+  Answer close_ipc(CUdeviceptr address);
 
   Answer dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, CUmemRangeHandleType type,
                  unsigned long long flags);
@@ -207,12 +236,8 @@ class Machine final : private model::HostViewListener {
 
   // Tells the receiver unless that was done before; without the lock, since it may call the driver.
   void give_warning(Rule rule, const std::string& detail);
-  void bytes_die(const model::Allocation& allocation) noexcept;
-  [[nodiscard]] memory::Arena& arena(const model::Place& place);
-  [[nodiscard]] std::uint64_t bytes_of(const model::Allocation& allocation);
   [[nodiscard]] memory::Piece piece(const model::Segment& segment);
-  [[nodiscard]] bool view_of_pool(const model::PoolAllocation& allocation, bool visible) noexcept;
-  void collect_closed_exports_locked();
+  [[nodiscard]] bool view_of_chunk(const model::PoolChunk& chunk, bool visible) noexcept;
   Answer find(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
               Access& found);
   [[nodiscard]] Answer dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
@@ -224,16 +249,13 @@ class Machine final : private model::HostViewListener {
 
   const Configuration configuration_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<memory::Arena>> arenas_;  // one a device, the host's last
+  const std::unique_ptr<memory::PhysicalMemory> physical_;
   model::AddressSpace addresses_;
-  model::PhysicalStore store_;
+  model::PhysicalStore& store_;
   memory::HostViews host_views_;
-  memory::ExportRegistry exports_;
   model::DeviceHeap heap_;
   model::StreamOrderedMemory stream_ordered_memory_;
   model::VirtualMemory virtual_memory_;
-  std::map<std::uint64_t, std::uint64_t> offsets_;        // allocation -> offset in its arena, once it has bytes
-  std::map<std::uint64_t, model::Allocation*> exported_;  // allocations that exports keep, by identity
   std::map<std::uintptr_t, HostRange> host_ranges_;
   std::set<CUdeviceptr> tokens_taken_;  // beginnings of mappings and allocations
   std::multiset<std::pair<int, int>> peers_enabled_;

@@ -1,55 +1,42 @@
 // Export and import of physical memory.
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-
 #include "emulator/api/machine.hpp"
 
 namespace cuvmm::emulator::api {
+
 namespace {
 
-// What a fabric handle holds; the rest of its 64 bytes is zero.
-struct FabricContent {
-  char magic[8] = {'c', 'u', 'v', 'm', 'm', 'f', 'b', '1'};
-  std::uint64_t allocation = 0;
+// A reference that was given to a function, for as long as it runs.
+class Held {
+ public:
+  Held(model::PhysicalStore& store, model::Allocation& memory) : store_(store), memory_(memory) {}
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() { store_.drop_reference(memory_); }
+
+ private:
+  model::PhysicalStore& store_;
+  model::Allocation& memory_;
 };
 
 }  // namespace
 
 void Machine::collect_closed_exports() {
   const std::lock_guard lock(mutex_);
-  collect_closed_exports_locked();
-}
-
-void Machine::collect_closed_exports_locked() {
-  if (exports_.size() == 0) return;
-  for (const std::uint64_t id : exports_.take_closed()) store_.drop_reference(*exported_.at(id));
+  physical_->collect_closed_exports();
 }
 
 Answer Machine::export_handle(void* shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
                               unsigned long long flags) {
   if (shareable == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "shareableHandle must not be null"};
   const std::lock_guard lock(mutex_);
-  collect_closed_exports_locked();
+  physical_->collect_closed_exports();
   model::Allocation* allocation = nullptr;
   if (Answer answer = virtual_memory_.check_export(handle, type, flags, &allocation); !answer.ok()) return answer;
-  exported_[allocation->id] = allocation;
-  if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-    FabricContent content;
-    content.allocation = allocation->id;
-    std::memset(shareable, 0, sizeof(CUmemFabricHandle));
-    std::memcpy(shareable, &content, sizeof content);
-    return {};
-  }
-  const bool full = configuration_.descriptor_limit && exports_.size() >= *configuration_.descriptor_limit;
-  const auto descriptor = full ? std::nullopt : exports_.add({allocation->id});
-  if (!descriptor)
-    return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit,
-            full ? fmt::format("{} exported descriptors are open", exports_.size()) : std::strerror(errno)};
-  store_.add_reference(*allocation);
-  *static_cast<int*>(shareable) = *descriptor;
-  return {};
+  if (type == CU_MEM_HANDLE_TYPE_FABRIC)
+    return physical_->export_fabric(static_cast<CUmemFabricHandle*>(shareable), *allocation);
+  return physical_->export_descriptor(static_cast<int*>(shareable), {allocation}, memory::ExportRegistry::Use::import);
 }
 
 Answer Machine::import_handle(CUmemGenericAllocationHandle* handle, void* os_handle, CUmemAllocationHandleType type) {
@@ -59,30 +46,57 @@ Answer Machine::import_handle(CUmemGenericAllocationHandle* handle, void* os_han
   };
   const bool fabric = type == CU_MEM_HANDLE_TYPE_FABRIC;
   if (type == CU_MEM_HANDLE_TYPE_WIN32 || type == CU_MEM_HANDLE_TYPE_WIN32_KMT ||
-      (fabric && !configuration_.profile.imex_channel))
+      (fabric && configuration_.imex_channel_count() == 0))
     return refused(CUDA_ERROR_NOT_SUPPORTED, Rule::import_type, "this machine has none");
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !fabric)
     return refused(CUDA_ERROR_INVALID_VALUE, Rule::import_type, "it is not one type");
+  if (os_handle == nullptr)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "osHandle must not be null, nor descriptor 0"};
 
   const std::lock_guard lock(mutex_);
-  collect_closed_exports_locked();
-  std::optional<std::uint64_t> id;
-  if (fabric) {
-    FabricContent content, expected;
-    if (os_handle != nullptr) std::memcpy(&content, os_handle, sizeof content);
-    if (os_handle != nullptr && std::memcmp(content.magic, expected.magic, sizeof content.magic) == 0)
-      id = content.allocation;
-  } else {
-    const auto value = reinterpret_cast<std::uintptr_t>(os_handle);
-    id = exports_.find(static_cast<int>(value));
-  }
-  auto exported = id ? exported_.find(*id) : exported_.end();
-  if (exported == exported_.end())
-    return refused(fabric ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_UNKNOWN, Rule::import_descriptor,
-                   fabric ? "no memory was exported as this handle, or it is gone"
-                          : "the descriptor is not open here, or is no export");
-  *handle = virtual_memory_.import(*exported->second);
+  physical_->collect_closed_exports();
+  if (fabric && os_handle == nullptr)
+    return refused(CUDA_ERROR_INVALID_VALUE, Rule::import_descriptor, "the handle must not be null");
+  if (fabric && !physical_->has_imex_channel())
+    return refused(CUDA_ERROR_NOT_PERMITTED, Rule::create_fabric_permission,
+                   "there is no IMEX channel that this process may open");
+  model::Allocation* memory = nullptr;
+  Answer answer =
+      fabric ? physical_->import_fabric(&memory, *static_cast<const CUmemFabricHandle*>(os_handle))
+             : physical_->import_descriptor(&memory, static_cast<int>(reinterpret_cast<std::uintptr_t>(os_handle)));
+  if (!answer.ok()) return answer;
+  const Held held(store_, *memory);
+  *handle = virtual_memory_.import(*memory);
   return {};
+}
+
+Answer Machine::export_ipc(CUipcMemHandle* handle, CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  const auto range = heap_.find_own(address);
+  if (!range)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::ipc_not_for_vmm,
+            fmt::format("{:#x} was not allocated by cuMemAlloc in this process", address)};
+  return physical_->export_ipc(handle, {range->allocation, range->offset, range->bytes});
+}
+
+Answer Machine::open_ipc(CUdeviceptr* address, const CUipcMemHandle& handle, int device, std::uint64_t owner) {
+  const std::lock_guard lock(mutex_);
+  memory::IpcRange range;
+  if (Answer answer = physical_->import_ipc(&range, handle); !answer.ok()) return answer;
+  const Held held(store_, *range.memory);
+  const int home = range.memory->place.device;
+  if (!configuration_.can_access_peer(device, home))
+    return {CUDA_ERROR_INVALID_DEVICE, Rule::access_peer,
+            fmt::format("device {} cannot reach device {}, whose memory it is", device, home)};
+  if (Answer answer = heap_.open(address, {range.memory, range.offset, range.bytes}, owner); !answer.ok())
+    return answer;
+  if (device != home && !peers_enabled_.contains({device, home})) peers_enabled_.insert({device, home});
+  return {};
+}
+
+Answer Machine::close_ipc(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  return heap_.close(address);
 }
 
 // The device memory behind a range that lies in one allocation, or in mappings that follow each other.
@@ -118,22 +132,13 @@ Answer Machine::dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, 
     return {CUDA_ERROR_INVALID_VALUE, Rule::dma_buf_range,
             fmt::format("{:#x} + {} is not whole host pages", address, bytes)};
   const std::lock_guard lock(mutex_);
-  collect_closed_exports_locked();
+  physical_->collect_closed_exports();
   if (configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) == 0)
     return {CUDA_ERROR_NOT_SUPPORTED, Rule::dma_buf_range, "this machine has no dma-bufs"};
   std::vector<model::Allocation*> covered;
   if (Answer refused = dma_buf_memory(address, bytes, covered); !refused.ok()) return refused;
   if (flags != 0) return {CUDA_ERROR_NOT_SUPPORTED, Rule::dma_buf_range, "this machine maps no dma-bufs over PCIe"};
-  std::vector<std::uint64_t> ids;
-  for (model::Allocation* allocation : covered) {
-    exported_[allocation->id] = allocation;
-    ids.push_back(allocation->id);
-  }
-  const auto descriptor = exports_.add(std::move(ids), memory::ExportRegistry::Use::hold_only);
-  if (!descriptor) return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit, std::strerror(errno)};
-  for (model::Allocation* allocation : covered) store_.add_reference(*allocation);
-  *static_cast<int*>(handle) = *descriptor;
-  return {};
+  return physical_->export_descriptor(static_cast<int*>(handle), covered, memory::ExportRegistry::Use::hold_only);
 }
 
 }  // namespace cuvmm::emulator::api

@@ -30,7 +30,7 @@ CUresult EmulatedDriver::cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
 // code that frees under a running kernel gets away with it. No context need be current.
 Answer EmulatedDriver::drain_users(std::uint64_t owner, std::uint64_t address, std::uint64_t bytes) {
   if (const auto context = contexts_.execution_of(owner))
-    if (Answer finished = executed(engine_.drain_context(context)); !finished.ok()) return finished;
+    if (Answer finished = engine_.drain_context(context); !finished.ok()) return finished;
   drain_others(address, bytes);
   return {};
 }
@@ -38,8 +38,8 @@ Answer EmulatedDriver::drain_users(std::uint64_t owner, std::uint64_t address, s
 void EmulatedDriver::drain_others(std::uint64_t address, std::uint64_t bytes) {
   while (const auto user = engine_.first_unfinished_touching(address, bytes)) {
     const auto context = contexts_.execution_with(user->context);
-    if (context == nullptr) break;                              // it has ended, and its work with it
-    if (!executed(engine_.drain_context(context)).ok()) break;  // what has failed touches nothing any more
+    if (context == nullptr) break;                    // it has ended, and its work with it
+    if (!engine_.drain_context(context).ok()) break;  // what has failed touches nothing any more
   }
 }
 
@@ -62,6 +62,7 @@ CUresult EmulatedDriver::cuMemFree(CUdeviceptr pointer) {
 
 CUresult EmulatedDriver::cuMemGetAddressRange(CUdeviceptr* base, size_t* size, CUdeviceptr pointer) {
   return with_context([&](const ActiveContext& context) -> Answer {
+    if (base == nullptr && size == nullptr) return {};  // nothing is asked for: the address is not looked at
     const auto found = machine_.address_range(pointer, context.device);
     if (!found)
       return {CUDA_ERROR_NOT_FOUND, Rule::argument_valid,

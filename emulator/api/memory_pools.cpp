@@ -98,8 +98,14 @@ bool on_host(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
-Place place_of(const CUmemLocation& location) {
-  return on_host(location) ? Place::on_host() : Place::on_device(location.id);
+// A device or the host has all rights to a pool's memory, or none; its owner has all.
+Answer check_pool_rights(CUmemAccess_flags flags, bool of_owner) {
+  if (flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return {};
+  if (flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_access, "flags are READ"};
+  if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::pool_access, fmt::format("flags are {}", static_cast<int>(flags))};
+  if (of_owner) return {CUDA_ERROR_INVALID_DEVICE, Rule::pool_access, "flags are NONE for the pool's own location"};
+  return {};
 }
 
 }  // namespace
@@ -115,8 +121,13 @@ Answer EmulatedDriver::find_pool(CUmemoryPool handle, MemoryPoolPointer* pool) {
   return {CUDA_ERROR_INVALID_VALUE, Rule::pool_live, fmt::format("{} is no memory pool", fmt::ptr(handle))};
 }
 
+EmulatedDriver::PoolLocation EmulatedDriver::PoolLocation::of(CUmemAllocationType type, const CUmemLocation& location) {
+  const bool numbered = location.type == CU_MEM_LOCATION_TYPE_DEVICE || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  return {type, location.type, numbered ? location.id : 0};
+}
+
 // Where a pool's memory may be.
-Answer EmulatedDriver::check_pool_location(const CUmemLocation& location) const {
+Answer EmulatedDriver::check_pool_location(CUmemAllocationType type, const CUmemLocation& location) const {
   const Configuration& configuration = machine_.configuration();
   const auto supported = [&](CUdevice_attribute attribute) -> Answer {
     if (configuration.profile.attribute(attribute) != 0) return {};
@@ -132,6 +143,9 @@ Answer EmulatedDriver::check_pool_location(const CUmemLocation& location) const 
         return refused_properties(
             fmt::format("host NUMA node {} of {}", location.id, configuration.profile.host_numa_nodes));
       return supported(CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED);
+    case CU_MEM_LOCATION_TYPE_INVALID:
+      if (type == CU_MEM_ALLOCATION_TYPE_MANAGED) return {};  // which need not prefer any
+      [[fallthrough]];
     default:
       return refused_properties(fmt::format("location type is {}", static_cast<int>(location.type)));
   }
@@ -151,11 +165,12 @@ Answer EmulatedDriver::check_pool_handle_types(const CUmemPoolProps& properties)
 }
 
 Answer EmulatedDriver::check_pool_properties(const CUmemPoolProps& properties) const {
-  if (properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
-    return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_properties, "pools of managed memory are not emulated"};
-  if (properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+  const bool managed = properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  if (managed && machine_.configuration().profile.attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) == 0)
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_properties, "the device has no managed memory"};
+  if (!managed && properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
     return refused_properties(fmt::format("allocType is {}", static_cast<int>(properties.allocType)));
-  if (Answer refused = check_pool_location(properties.location); !refused.ok()) return refused;
+  if (Answer refused = check_pool_location(properties.allocType, properties.location); !refused.ok()) return refused;
   constexpr unsigned short hardware_decompression = 2;  // CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS
   if ((properties.usage & ~hardware_decompression) != 0 || properties.win32SecurityAttributes != nullptr)
     return refused_properties(fmt::format("usage is {:#x}, win32SecurityAttributes {}", properties.usage,
@@ -165,18 +180,22 @@ Answer EmulatedDriver::check_pool_properties(const CUmemPoolProps& properties) c
   return check_pool_handle_types(properties);
 }
 
-CUmemoryPool EmulatedDriver::add_pool(const CUmemLocation& location, std::uint64_t max_bytes) {
-  const MemoryPoolPointer pool = machine_.with_pools(
-      [&](StreamOrderedMemory& memory) { return memory.create_pool(place_of(location), max_bytes); });
+// Managed memory is the process's own, wherever it is preferred.
+CUmemoryPool EmulatedDriver::add_pool(const PoolLocation& location, std::uint64_t max_bytes) {
+  const bool managed = location.type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  const bool of_device = location.where == CU_MEM_LOCATION_TYPE_DEVICE;
+  const model::PoolKind kind{of_device && !managed ? Place::on_device(location.id) : Place::on_host(), max_bytes,
+                             managed, of_device ? location.id : 0};
+  const MemoryPoolPointer pool =
+      machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.create_pool(kind); });
   const CUmemoryPool handle = pools_.add(pool);
   machine_.with_pools([&](StreamOrderedMemory&) { pool->handle = reinterpret_cast<std::uintptr_t>(handle); });
   return handle;
 }
 
 // HOST and each host NUMA node have pools of their own, though their memory is one.
-EmulatedDriver::PoolsOfLocation& EmulatedDriver::pools_of_locked(const CUmemLocation& location) {
-  const int id = location.type == CU_MEM_LOCATION_TYPE_HOST ? 0 : location.id;
-  PoolsOfLocation& pools = pools_of_locations_[{location.type, id}];
+EmulatedDriver::PoolsOfLocation& EmulatedDriver::pools_of_locked(const PoolLocation& location) {
+  PoolsOfLocation& pools = pools_of_locations_[location];
   if (pools.standard == nullptr) pools.current = pools.standard = add_pool(location, 0);
   return pools;
 }
@@ -189,23 +208,23 @@ Answer EmulatedDriver::pool_of_location(CUmemoryPool* pool, const CUmemLocation*
   CUmemPoolProps properties{};
   properties.allocType = type;
   properties.location = *location;
+  if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_properties, "the current host NUMA node is no pool's location"};
   if (Answer refused = check_pool_properties(properties); !refused.ok()) return refused;
   const std::lock_guard lock(pools_of_locations_mutex_);
-  const PoolsOfLocation& pools = pools_of_locked(*location);
+  const PoolsOfLocation& pools = pools_of_locked(PoolLocation::of(type, *location));
   *pool = standard ? pools.standard : pools.current;
   return {};
 }
 
-Answer EmulatedDriver::set_pool_of_location(const CUmemLocation& location, CUmemoryPool handle) {
+Answer EmulatedDriver::set_pool_of_location(const PoolLocation& location, CUmemoryPool handle) {
   MemoryPoolPointer pool;
   if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
   const std::lock_guard lock(pools_of_locations_mutex_);
-  const auto known = std::find_if(created_pools_.begin(), created_pools_.end(),
-                                  [&](const auto& entry) { return entry.first == handle; });
+  const auto known = created_pools_.find(handle);
   const bool standard = pools_of_locked(location).standard == handle;
-  const bool same_place = known != created_pools_.end() && known->second.type == location.type &&
-                          (location.type == CU_MEM_LOCATION_TYPE_HOST || known->second.id == location.id);
-  if (!standard && !same_place) return refused_properties("the pool is of another location");
+  if (!standard && (known == created_pools_.end() || known->second != location))
+    return refused_properties("the pool is of another location");
   pools_of_locked(location).current = handle;
   return {};
 }
@@ -223,7 +242,7 @@ CUresult EmulatedDriver::cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device)
 CUresult EmulatedDriver::cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   return initialised([&]() -> Answer {
     if (Answer refused = check_device(device); !refused.ok()) return refused;
-    return set_pool_of_location({CU_MEM_LOCATION_TYPE_DEVICE, device}, pool);
+    return set_pool_of_location({CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, device}, pool);
   });
 }
 
@@ -239,7 +258,7 @@ CUresult EmulatedDriver::cuMemSetMemPool(CUmemLocation* location, CUmemAllocatio
   return initialised([&]() -> Answer {
     CUmemoryPool current = nullptr;
     if (Answer refused = pool_of_location(&current, location, type, false); !refused.ok()) return refused;
-    return set_pool_of_location(*location, pool);
+    return set_pool_of_location(PoolLocation::of(type, *location), pool);
   });
 }
 
@@ -249,8 +268,9 @@ CUresult EmulatedDriver::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProp
     if (Answer refused = check_pools_supported(); !refused.ok()) return refused;
     if (Answer refused = check_pool_properties(*properties); !refused.ok()) return refused;
     const std::lock_guard lock(pools_of_locations_mutex_);
-    const CUmemoryPool handle = add_pool(properties->location, properties->maxSize);
-    created_pools_[handle] = properties->location;
+    const auto location = PoolLocation::of(properties->allocType, properties->location);
+    const CUmemoryPool handle = add_pool(location, properties->maxSize);
+    created_pools_[handle] = location;
     *pool = handle;
     return {};
   });
@@ -301,6 +321,8 @@ CUresult EmulatedDriver::cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_at
 Answer EmulatedDriver::check_pool_access(Place place, const CUmemLocation& location) const {
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     if (on_host(location) && place.is_host()) return {};
+    if (on_host(location))
+      return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_access, "the host cannot be let into memory of a device"};
     return {CUDA_ERROR_INVALID_VALUE, Rule::pool_access,
             fmt::format("location type is {}", static_cast<int>(location.type))};
   }
@@ -322,14 +344,8 @@ CUresult EmulatedDriver::cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAcce
     for (std::size_t index = 0; index < count; ++index) {
       const CUmemAccessDesc& descriptor = descriptors[index];
       if (Answer refused = check_pool_access(place, descriptor.location); !refused.ok()) return refused;
-      const bool known = descriptor.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
-                         descriptor.flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
-                         descriptor.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
       const bool of_owner = accessor_of(descriptor.location).bit() == owner.bit();
-      if (!known || (of_owner && descriptor.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
-        return {CUDA_ERROR_INVALID_VALUE, Rule::pool_access,
-                fmt::format("map[{}] has flags {}{}", index, static_cast<int>(descriptor.flags),
-                            of_owner ? " for the pool's own location" : "")};
+      if (Answer refused = check_pool_rights(descriptor.flags, of_owner); !refused.ok()) return refused;
     }
     machine_.with_pools([&](StreamOrderedMemory&) {
       for (std::size_t index = 0; index < count; ++index)
@@ -344,12 +360,10 @@ CUresult EmulatedDriver::cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPo
     MemoryPoolPointer pool;
     if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
     if (flags == nullptr || location == nullptr) return null_argument("flags and location");
-    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
-      if (Answer refused = check_device(location->id); !refused.ok()) return refused;
-    } else if (!on_host(*location)) {
+    const bool device = location->type == CU_MEM_LOCATION_TYPE_DEVICE && check_device(location->id).ok();
+    if (!device && !on_host(*location))
       return {CUDA_ERROR_INVALID_VALUE, Rule::pool_access,
-              fmt::format("location type is {}", static_cast<int>(location->type))};
-    }
+              fmt::format("location type is {}, id {}", static_cast<int>(location->type), location->id)};
     *flags = machine_.with_pools([&](StreamOrderedMemory&) { return pool->rights.get(accessor_of(*location)); });
     return {};
   });

@@ -57,8 +57,11 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
   }
   if (const model::PoolAllocation* allocation = stream_ordered_memory_.find(pointer)) {
     const model::Place place = allocation->pool->place();
-    facts.kind = place.is_host() ? PointerFacts::Kind::host_pool : PointerFacts::Kind::device_pool;
-    facts.device = place.is_host() ? 0 : place.device;
+    const model::PoolKind& pool = allocation->pool->kind();
+    facts.kind = pool.managed      ? PointerFacts::Kind::managed_pool
+                 : place.is_host() ? PointerFacts::Kind::host_pool
+                                   : PointerFacts::Kind::device_pool;
+    facts.device = place.is_host() ? pool.device : place.device;
     facts.range = facts.mapping = {allocation->address, allocation->bytes};
     facts.rights = allocation->pool->rights;
     facts.pool = allocation->pool->handle;
@@ -67,10 +70,11 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
     return facts;
   }
   if (const HostRange* range = host_range(pointer)) {
+    const bool read_only = !range->allocated && (range->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
     facts.kind = PointerFacts::Kind::host;
     facts.context = range->owner;
     facts.range = facts.mapping = {range->address, range->bytes};
-    facts.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    facts.access = read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     facts.rounded = range->allocated && range->managed_by < 0;
     if (range->managed_by >= 0) {
       facts.kind = PointerFacts::Kind::managed;
@@ -100,7 +104,7 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
   const Context* current = contexts_.current();
   const int device = current == nullptr ? facts->device : current->device;
   const bool on_host = facts->on_host();
-  const bool managed = facts->kind == PointerFacts::Kind::managed;
+  const bool managed = facts->is_managed();
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: {
       const CUcontext owner = contexts_.find_by_id(facts->context);
@@ -110,7 +114,7 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return give(data, static_cast<unsigned>(on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      if (!facts->open_to(device)) return unknown_attribute(attribute);
+      if (!facts->open_to(device) || machine_.needs_peer_access(*facts, device)) return unknown_attribute(attribute);
       return give(data, pointer);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (!on_host && !managed) return unknown_attribute(attribute);

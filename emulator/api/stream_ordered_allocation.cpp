@@ -16,33 +16,29 @@ using model::StreamOrderedMemory;
 
 // A free that is asked for. It runs in its stream, or, where the stream's work is dropped, at the latest when nobody
 // holds it any more.
-class PendingFree {
+class FreeInStream {
  public:
-  explicit PendingFree(Machine& machine) : machine_(machine) {}
-  PendingFree(const PendingFree&) = delete;
-  PendingFree& operator=(const PendingFree&) = delete;
-  ~PendingFree() { run(); }
+  explicit FreeInStream(Machine& machine) : machine_(machine) {}
+  FreeInStream(const FreeInStream&) = delete;
+  FreeInStream& operator=(const FreeInStream&) = delete;
+  ~FreeInStream() { run(); }
 
   Answer begin(CUdeviceptr address, model::StreamId stream) {
-    address_ = address;
-    Answer begun =
-        machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.begin_free(address, stream, &token_); });
-    if (!begun.ok()) token_ = 0;
+    Answer begun = machine_.begin_free(address, stream, free_);
+    pending_ = begun.ok();
     return begun;
   }
   void run() noexcept {
-    const std::uint64_t token = std::exchange(token_, 0);
-    if (token != 0) machine_.with_pools([&](StreamOrderedMemory& memory) { memory.finish_free(address_, token); });
+    if (std::exchange(pending_, false)) machine_.finish_free(free_);
   }
   void cancel() noexcept {
-    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.cancel_free(address_, token_); });
-    token_ = 0;
+    if (std::exchange(pending_, false)) machine_.cancel_free(free_);
   }
 
  private:
   Machine& machine_;
-  CUdeviceptr address_ = 0;
-  std::uint64_t token_ = 0;  // 0: nothing was asked for
+  PendingFree free_;
+  bool pending_ = false;
 };
 
 }  // namespace
@@ -62,7 +58,7 @@ Answer EmulatedDriver::allocate_in_stream(CUdeviceptr* pointer, std::size_t byte
   operation.run = [before] {
     return before == nullptr || before->load(std::memory_order_acquire) ? Outcome::done() : Outcome::again();
   };
-  Answer submitted = executed(engine_.submit(entry.stream, std::move(operation)));
+  Answer submitted = engine_.submit(entry.stream, std::move(operation));
   if (submitted.ok())
     *pointer = address;
   else
@@ -100,8 +96,7 @@ Answer EmulatedDriver::allocate_async(CUdeviceptr* pointer, std::size_t bytes, C
   if (Answer refused = check_pools_supported(); !refused.ok()) return refused;
   StreamEntry entry;
   if (Answer refused = find_working_stream(stream, &entry); !refused.ok()) return refused;
-  if (pointer == nullptr || bytes == 0)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "dptr must not be null and bytesize not 0"};
+  if (pointer == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "dptr must not be null"};
   CUmemoryPool handle = from.value_or(nullptr);
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): an entry that is found has a context
   const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, entry.context->device};
@@ -110,6 +105,10 @@ Answer EmulatedDriver::allocate_async(CUdeviceptr* pointer, std::size_t bytes, C
       return refused;
   MemoryPoolPointer pool;
   if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
+  if (bytes == 0) {
+    *pointer = 0;
+    return {};
+  }
   if (is_captured(entry.stream)) return capture_allocation(pointer, bytes, *pool, entry);
   return allocate_in_stream(pointer, bytes, pool, entry);
 }
@@ -124,7 +123,7 @@ CUresult EmulatedDriver::cuMemAllocFromPoolAsync(CUdeviceptr* pointer, size_t by
 }
 
 Answer EmulatedDriver::free_in_stream(CUdeviceptr pointer, const StreamEntry& entry) {
-  const auto pending = std::make_shared<PendingFree>(machine_);
+  const auto pending = std::make_shared<FreeInStream>(machine_);
   Operation operation;
   operation.kind = OperationKind::memory_free;
   operation.description = fmt::format("free at {:#x}", pointer);
@@ -134,7 +133,7 @@ Answer EmulatedDriver::free_in_stream(CUdeviceptr pointer, const StreamEntry& en
   };
   if (Answer refused = pending->begin(pointer, entry.stream->id); !refused.ok()) return refused;
   try {
-    Answer submitted = executed(engine_.submit(entry.stream, std::move(operation)));
+    Answer submitted = engine_.submit(entry.stream, std::move(operation));
     if (!submitted.ok()) pending->cancel();
     return submitted;
   } catch (...) {
@@ -148,6 +147,7 @@ CUresult EmulatedDriver::cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
     if (Answer refused = check_pools_supported(); !refused.ok()) return refused;
     StreamEntry entry;
     if (Answer refused = find_working_stream(stream, &entry); !refused.ok()) return refused;
+    if (pointer == 0) return {};
     if (is_captured(entry.stream)) return capture_free(pointer, entry);
     return free_in_stream(pointer, entry);
   });

@@ -33,7 +33,7 @@ bool satisfied(Value now, Value wanted, unsigned condition) {
 template <class Value>
 std::atomic_ref<Value> place_of(const Access& access) {
   const memory::Piece& piece = access.pieces().front();
-  std::byte* place = piece.arena == nullptr ? piece.host : piece.arena->bytes(piece.offset, sizeof(Value)).data();
+  std::byte* place = piece.file == nullptr ? piece.host : piece.file->bytes(piece.offset, sizeof(Value)).data();
   return std::atomic_ref<Value>(*reinterpret_cast<Value*>(place));
 }
 
@@ -52,7 +52,7 @@ Answer EmulatedDriver::find_stream(CUstream handle, StreamEntry* found) {
   }
   const auto entry = streams_.find(handle);
   if (entry == nullptr)
-    return {CUDA_ERROR_INVALID_HANDLE, Rule::execution, fmt::format("{} is no stream", fmt::ptr(handle))};
+    return {CUDA_ERROR_INVALID_HANDLE, Rule::stream_live, fmt::format("{} is no stream", fmt::ptr(handle))};
   *found = *entry;
   return {};
 }
@@ -60,7 +60,7 @@ Answer EmulatedDriver::find_stream(CUstream handle, StreamEntry* found) {
 // The same, which must not have failed: looked at before what a copy or memset touches.
 Answer EmulatedDriver::find_working_stream(CUstream handle, StreamEntry* found) {
   if (Answer refused = find_stream(handle, found); !refused.ok()) return refused;
-  return executed(engine_.check_context(found->stream->context));
+  return engine_.check_context(found->stream->context);
 }
 
 template <class Work>
@@ -84,8 +84,7 @@ CUresult EmulatedDriver::cuStreamCreateWithPriority(CUstream* stream, unsigned i
     StreamEntry entry;
     entry.context = context.context;
     const int clamped = std::clamp(priority, highest_priority, lowest_priority);
-    if (Answer refused = executed(engine_.create_stream(context.execution, flags, clamped, entry.stream));
-        !refused.ok())
+    if (Answer refused = engine_.create_stream(context.execution, flags, clamped, entry.stream); !refused.ok())
       return refused;
     *stream = streams_.add(std::make_shared<StreamEntry>(entry));
     return give_owner(context, {});
@@ -96,7 +95,7 @@ CUresult EmulatedDriver::cuStreamDestroy(CUstream stream) {
   return initialised_else(CUDA_ERROR_INVALID_HANDLE, [&]() -> Answer {
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
-    if (Answer refused = executed(engine_.destroy_stream(entry.stream)); !refused.ok()) return refused;
+    if (Answer refused = engine_.destroy_stream(entry.stream); !refused.ok()) return refused;
     (void)streams_.take(stream);
     forget_lost_graphs();
     return {};
@@ -104,19 +103,18 @@ CUresult EmulatedDriver::cuStreamDestroy(CUstream stream) {
 }
 
 CUresult EmulatedDriver::cuStreamSynchronize(CUstream stream) {
-  return with_stream(stream, [&](const StreamEntry& entry) {
-    return synchronized(executed(engine_.synchronize_stream(entry.stream)));
-  });
+  return with_stream(stream,
+                     [&](const StreamEntry& entry) { return synchronized(engine_.synchronize_stream(entry.stream)); });
 }
 
 CUresult EmulatedDriver::cuStreamQuery(CUstream stream) {
-  return with_stream(stream, [&](const StreamEntry& entry) { return executed(engine_.query_stream(entry.stream)); });
+  return with_stream(stream, [&](const StreamEntry& entry) { return engine_.query_stream(entry.stream); });
 }
 
 CUresult EmulatedDriver::cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
     if (context == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pctx must not be null"};
-    if (Answer refused = executed(engine_.check_context(entry.stream->context)); !refused.ok()) return refused;
+    if (Answer refused = engine_.check_context(entry.stream->context); !refused.ok()) return refused;
     *context = entry.context->handle();
     return {};
   });
@@ -125,7 +123,7 @@ CUresult EmulatedDriver::cuStreamGetCtx(CUstream stream, CUcontext* context) {
 CUresult EmulatedDriver::cuStreamGetFlags(CUstream stream, unsigned int* flags) {
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
     if (flags == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "flags must not be null"};
-    return executed(engine_.stream_flags(entry.stream, *flags));
+    return engine_.stream_flags(entry.stream, *flags);
   });
 }
 
@@ -133,7 +131,7 @@ CUresult EmulatedDriver::cuStreamGetPriority(CUstream stream, int* priority) {
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
     if (priority == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "priority must not be null"};
     unsigned flags = 0;  // asking for the priority is as asking for the flags, to a capture
-    if (Answer refused = executed(engine_.stream_flags(entry.stream, flags)); !refused.ok()) return refused;
+    if (Answer refused = engine_.stream_flags(entry.stream, flags); !refused.ok()) return refused;
     *priority = entry.stream->priority;
     return {};
   });
@@ -142,7 +140,7 @@ CUresult EmulatedDriver::cuStreamGetPriority(CUstream stream, int* priority) {
 CUresult EmulatedDriver::cuStreamGetId(CUstream stream, unsigned long long* id) {
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
     if (id == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "streamId must not be null"};
-    if (Answer refused = executed(engine_.check_context(entry.stream->context)); !refused.ok()) return refused;
+    if (Answer refused = engine_.check_context(entry.stream->context); !refused.ok()) return refused;
     *id = entry.stream->id;
     return {};
   });
@@ -160,21 +158,21 @@ CUresult EmulatedDriver::cuStreamWaitEvent(CUstream stream, CUevent event, unsig
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
     if (flags > CU_EVENT_WAIT_EXTERNAL)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
-    return executed(engine_.wait_event(entry.stream, events_.find(event), flags));
+    return engine_.wait_event(entry.stream, events_.find(event), flags);
   });
 }
 
 CUresult EmulatedDriver::cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
     if (function == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "fn must not be null"};
-    return executed(engine_.submit(entry.stream, {execution::OperationKind::host_function,
-                                                  "host function",
-                                                  {},
-                                                  [function, user_data] {
-                                                    function(user_data);
-                                                    return execution::Outcome::done();
-                                                  },
-                                                  {}}));
+    return engine_.submit(entry.stream, {execution::OperationKind::host_function,
+                                         "host function",
+                                         {},
+                                         [function, user_data] {
+                                           function(user_data);
+                                           return execution::Outcome::done();
+                                         },
+                                         {}});
   });
 }
 
@@ -213,12 +211,12 @@ Answer EmulatedDriver::submit_value_operation(const StreamEntry& entry, CUdevice
     const Value now = place_of<Value>(access).load(std::memory_order_acquire);
     return satisfied(now, value, condition) ? execution::Outcome::done() : execution::Outcome::again();
   };
-  return executed(engine_.submit(
-      entry.stream, {kind,
-                     fmt::format("{} of {} bytes at {:#x}", execution::name_of(kind), sizeof(Value), address),
-                     {{address, sizeof(Value), write}},
-                     std::move(run),
-                     {}}));
+  return engine_.submit(entry.stream,
+                        {kind,
+                         fmt::format("{} of {} bytes at {:#x}", execution::name_of(kind), sizeof(Value), address),
+                         {{address, sizeof(Value), write}},
+                         std::move(run),
+                         {}});
 }
 
 template <class Value>

@@ -51,7 +51,8 @@ CUresult EmulatedDriver::cuMemMap(CUdeviceptr pointer, size_t size, size_t offse
 
 CUresult EmulatedDriver::cuMemUnmap(CUdeviceptr pointer, size_t size) {
   return initialised([&]() -> Answer {
-    if (machine_.configuration().mode == Mode::strict) {
+    const Configuration& configuration = machine_.configuration();
+    if (configuration.mode == Mode::strict && !configuration.is_off(text(Rule::unmap_not_in_use).id)) {
       Answer allowed = machine_.with_memory([&](VirtualMemory& memory) { return memory.check_unmap(pointer, size); });
       if (!allowed.ok()) return allowed;
       if (const auto user = engine_.first_unfinished_touching(pointer, size))

@@ -12,6 +12,7 @@ using driver::EntryPoint;
 // CUdriverProcAddress_flags.
 constexpr unsigned long long legacy_stream_flag = 1;
 constexpr unsigned long long per_thread_stream_flag = 2;
+constexpr unsigned long long known_flags = legacy_stream_flag | per_thread_stream_flag;
 
 const Form* better(const Form* one, const Form& other) noexcept {
   if (one == nullptr) return &other;
@@ -20,18 +21,16 @@ const Form* better(const Form* one, const Form& other) noexcept {
   return one->version >= other.version ? one : &other;
 }
 
-CUresult get_proc_address(const char* name, void** function, int version, unsigned long long flags,
-                          CUdriverProcAddressQueryResult& status) noexcept {
-  if (name == nullptr || function == nullptr || flags > per_thread_stream_flag) return CUDA_ERROR_INVALID_VALUE;
-  *function = nullptr;
+// A version below zero finds what the newest does.
+CUresult get_proc_address(const char* name, const void* place, int version, unsigned long long flags,
+                          Found& found) noexcept {
+  if (name == nullptr || place == nullptr || (flags & ~known_flags) != 0) return CUDA_ERROR_INVALID_VALUE;
   int newest = 0;
   if (const CUresult result = call<EntryPoint::cuDriverGetVersion>(&newest); result != CUDA_SUCCESS) return result;
   if (version > newest) return CUDA_ERROR_INVALID_VALUE;
-  static_assert(legacy_stream_flag == 1, "as without a flag");
-  const Found found = look_up(forms(), name, version,
-                              flags == per_thread_stream_flag ? DefaultStream::per_thread : DefaultStream::legacy);
-  *function = found.function;
-  status = found.status;
+  const bool per_thread = (flags & per_thread_stream_flag) != 0;
+  found = look_up(forms(), name, version < 0 ? newest : version,
+                  per_thread ? DefaultStream::per_thread : DefaultStream::legacy);
   return CUDA_SUCCESS;
 }
 
@@ -58,19 +57,24 @@ using namespace cuvmm::emulator::drop_in;
 
 extern "C" {
 
-// The form of CUDA 11.3 has no status to tell: what is not found is an error.
+// The form of CUDA 11.3 has no status to tell: what is not found is an error, which leaves the pointer as it is.
 CUVMM_EXPORT CUresult cuGetProcAddress(const char* name, void** function, int version, unsigned long long flags) {
-  CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
-  const CUresult result = get_proc_address(name, function, version, flags, status);
-  return result == CUDA_SUCCESS && status != CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_ERROR_NOT_FOUND : result;
+  Found found;
+  if (const CUresult result = get_proc_address(name, function, version, flags, found); result != CUDA_SUCCESS)
+    return result;
+  if (found.status != CU_GET_PROC_ADDRESS_SUCCESS) return CUDA_ERROR_NOT_FOUND;
+  *function = found.function;
+  return CUDA_SUCCESS;
 }
 
 CUVMM_EXPORT CUresult cuGetProcAddress_v2(const char* name, void** function, int version, unsigned long long flags,
                                           CUdriverProcAddressQueryResult* status) {
-  CUdriverProcAddressQueryResult told = CU_GET_PROC_ADDRESS_SUCCESS;
-  const CUresult result = get_proc_address(name, function, version, flags, told);
-  if (result == CUDA_SUCCESS && status != nullptr) *status = told;
-  return result;
+  Found found;
+  const CUresult result = get_proc_address(name, function, version, flags, found);
+  if (result != CUDA_SUCCESS) return result;
+  *function = found.function;
+  if (status != nullptr) *status = found.status;
+  return CUDA_SUCCESS;
 }
 
 }  // extern "C"

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <system_error>
 
 #include "emulator/api/fork_count.hpp"
 #include "emulator/configuration.hpp"
@@ -40,7 +41,11 @@ const Kept* made(const Configuration& configuration) {
 // one.
 Configuration configuration_so_far() {
   try {
-    return Configuration::from_environment();
+    Configuration configuration = Configuration::of_program();
+    configuration.machine.clear();  // asking for a version joins no machine
+    configuration.node = 0;
+    configuration.nodes = 1;
+    return configuration;
   } catch (const std::invalid_argument&) {
     return {};  // cuInit will tell what is wrong
   }
@@ -50,7 +55,7 @@ abi::CUresult initialise_once() {
   const std::lock_guard lock(making);
   if (const Kept* const kept = initialised.load(std::memory_order_acquire); kept != nullptr)
     return kept->made_at_fork_count == api::fork_count() ? abi::CUDA_SUCCESS : abi::CUDA_ERROR_NOT_INITIALIZED;
-  const Kept* const kept = made(Configuration::from_environment());
+  const Kept* const kept = made(Configuration::of_program());
   const abi::CUresult result = kept->driver->cuInit(0);
   initialised.store(kept, std::memory_order_release);
   return result;
@@ -77,6 +82,9 @@ abi::CUresult initialise(unsigned flags) noexcept {
   } catch (const std::invalid_argument& error) {
     std::fprintf(stderr, "cuvmm %s. There is no emulated device until this is corrected.\n", error.what());
     return abi::CUDA_ERROR_NO_DEVICE;
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "cuvmm emulated driver: %s\n", error.what());
+    return abi::CUDA_ERROR_OPERATING_SYSTEM;
   } catch (const std::bad_alloc&) {
     return abi::CUDA_ERROR_OUT_OF_MEMORY;
   } catch (...) {

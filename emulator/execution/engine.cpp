@@ -21,12 +21,10 @@ bool unfinished(const StreamPointer& stream) {
 // A wait within an operation may be for that very operation.
 Answer Engine::forbid_waiting_inside() {
   if (inside_host_function()) {
-    return {abi::CUDA_ERROR_NOT_PERMITTED,
-            "a host function must not call the driver (cuLaunchHostFunc); wait in the thread that launched it instead"};
+    return {abi::CUDA_ERROR_NOT_PERMITTED, Rule::host_function, "called from a host function"};
   }
   if (inside_kernel()) {
-    return {abi::CUDA_ERROR_NOT_PERMITTED,
-            "a kernel must not call the driver; wait in the thread that launched it instead"};
+    return {abi::CUDA_ERROR_NOT_PERMITTED, Rule::host_kernel, "called from the function of a host kernel"};
   }
   return {};
 }
@@ -42,28 +40,27 @@ Engine::~Engine() {
 
 Answer Engine::usable(const Lock&, const ContextPointer& context) const {
   if (!context) {
-    return {abi::CUDA_ERROR_INVALID_CONTEXT, "there is no such context"};
+    return {abi::CUDA_ERROR_INVALID_CONTEXT, Rule::context_live, "there is no such context"};
   }
   if (context->destroyed) {
-    return {abi::CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context has been destroyed; make or retain another"};
+    return {abi::CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the context was destroyed"};
   }
   if (context->fault) {
-    return {context->fault->code,
-            "the context has failed and answers this until it is destroyed; it failed at " + context->fault->why};
+    return {context->fault->code, Rule::context_healthy, "it failed at " + context->fault->why};
   }
   return {};
 }
 
 Answer Engine::usable(const Lock& lock, const StreamPointer& stream) const {
   if (!stream) {
-    return {abi::CUDA_ERROR_INVALID_HANDLE, "there is no such stream"};
+    return {abi::CUDA_ERROR_INVALID_HANDLE, Rule::stream_live, "there is no such stream"};
   }
   return usable(lock, stream->context);
 }
 
 Answer Engine::usable(const Lock& lock, const EventPointer& event) const {
   if (!event) {
-    return {abi::CUDA_ERROR_INVALID_HANDLE, "there is no such event"};
+    return {abi::CUDA_ERROR_INVALID_HANDLE, Rule::event_live, "there is no such event"};
   }
   return usable(lock, event->context);
 }
@@ -107,7 +104,8 @@ Answer Engine::destroy_context(const ContextPointer& context) {
   }
   Lock lock(scheduler_);
   if (!context || context->destroyed) {
-    return {abi::CUDA_ERROR_INVALID_CONTEXT, "there is no such context, or it has been destroyed already"};
+    return {abi::CUDA_ERROR_INVALID_CONTEXT, Rule::context_live,
+            "there is no such context, or it has been destroyed already"};
   }
   end_captures_of(lock, *context);
   scheduler_.destroy_context(lock, context);
@@ -125,7 +123,7 @@ Answer Engine::check_group(FaultGroup group) {
   if (!fault) {
     return {};
   }
-  return {fault->code, "the device has failed in this process; it failed at " + fault->why};
+  return {fault->code, Rule::context_healthy, "the device failed in this process at " + fault->why};
 }
 
 std::optional<Fault> Engine::fault(const ContextPointer& context) {
@@ -200,7 +198,7 @@ Answer Engine::destroy_stream(const StreamPointer& stream) {
     return answer;
   }
   if (stream->role != StreamRole::created) {
-    return {abi::CUDA_ERROR_INVALID_HANDLE, "the default streams cannot be destroyed"};
+    return {abi::CUDA_ERROR_INVALID_HANDLE, Rule::default_streams_stay, "the default streams cannot be destroyed"};
   }
   if (const auto capture = stream->capture) {
     if (capture->streams.front() == stream) {
@@ -302,9 +300,7 @@ Answer Engine::wait_for(Lock& lock, const std::vector<Awaited>& awaited, const C
   for (const Awaited& one : awaited) {
     const abi::CUresult result = scheduler_.wait(lock, *one.completion, *context, one.stream);
     if (result == abi::CUDA_ERROR_LAUNCH_TIMEOUT) {
-      return {result,
-              "the stepped scheduler has tried all operations that may run as often as its stall limit says, and none "
-              "came to its end; let another thread or a later call bring what they wait for"};
+      return Answer::of_no_rule(result);
     }
     if (result != abi::CUDA_SUCCESS) {
       break;
@@ -344,7 +340,7 @@ Answer Engine::query_stream(const StreamPointer& stream) {
     return answer;
   }
   if (!unfinished_work(lock, stream).empty()) {
-    return {abi::CUDA_ERROR_NOT_READY, "work in the stream is pending"};
+    return Answer::of_no_rule(abi::CUDA_ERROR_NOT_READY);
   }
   return {};
 }

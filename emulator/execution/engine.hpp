@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "driver/abi.hpp"
-#include "emulator/execution/answer.hpp"
+#include "emulator/answer.hpp"
 #include "emulator/execution/capture.hpp"
 #include "emulator/execution/context.hpp"
 #include "emulator/execution/event.hpp"

@@ -10,8 +10,7 @@ namespace cuvmm::emulator::execution {
 namespace {
 
 Answer answer_invalidated() {
-  return {abi::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-          "an earlier call invalidated the capture; end it (cuStreamEndCapture), mend that call and capture again"};
+  return {abi::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, Rule::capture_valid, "an earlier call invalidated it"};
 }
 
 bool contains(const std::vector<const GraphNode*>& nodes, const GraphNode* node) {
@@ -32,9 +31,8 @@ Answer Engine::forbid_implicit_use(Lock&, const StreamPointer& stream, bool inva
     });
     if (concerned) {
       capture->invalidated = capture->invalidated || invalidate;
-      answer = {abi::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
-                "the legacy default stream must not be used while a blocking stream of its context is being captured; "
-                "use another stream, or capture in one made with CU_STREAM_NON_BLOCKING"};
+      answer = {abi::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, Rule::capture_without_legacy,
+                "a blocking stream of the legacy default stream's context is being captured"};
     }
   }
   return answer;
@@ -45,10 +43,8 @@ Answer Engine::forbid_observing_capture(Lock&, const StreamPointer& stream, cons
     return {};
   }
   stream->capture->invalidated = true;
-  return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-          std::string(what) +
-              " a stream that is being captured is not allowed and invalidates the capture; end the "
-              "capture first"};
+  return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, Rule::capture_not_observed,
+          std::string(what) + " a stream that is being captured"};
 }
 
 // A call is unsafe to a capture of mode GLOBAL in any thread, and to one of mode THREAD_LOCAL in the thread that began
@@ -65,10 +61,8 @@ Answer Engine::forbid_unsafe_call(Lock& lock, const char* what) {
         mode == abi::CU_STREAM_CAPTURE_MODE_GLOBAL && capture->mode == abi::CU_STREAM_CAPTURE_MODE_GLOBAL;
     if (own || global) {
       capture->invalidated = true;
-      answer = {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-                std::string(what) +
-                    " is not allowed during a capture and invalidates it; make the call before or "
-                    "after, or within cuThreadExchangeStreamCaptureMode(RELAXED)"};
+      answer = {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, Rule::not_during_capture,
+                std::string(what) + " while a stream is being captured"};
     }
   }
   return answer;
@@ -86,13 +80,11 @@ Answer Engine::captured_event_answer(Lock&, Event& event, bool invalidate) {
   if (!event.capture) {
     return {};
   }
-  if (event.capture->ended) {
-    return {abi::CUDA_ERROR_INVALID_VALUE,
-            "the event was last recorded in a capture that has ended, so it stands for no work; record it again"};
+  if (event.capture->ended || event.capture->invalidated) {
+    return {abi::CUDA_ERROR_INVALID_VALUE, Rule::capture_events, "the capture has ended or was invalidated"};
   }
   event.capture->invalidated = event.capture->invalidated || invalidate;
-  return {abi::CUDA_ERROR_CAPTURED_EVENT,
-          "the event was recorded in a capture and stands for no work yet; other streams may wait for it, that is all"};
+  return {abi::CUDA_ERROR_CAPTURED_EVENT, Rule::capture_events, "the capture is still open"};
 }
 
 Answer Engine::capture_operation(Lock&, Stream& stream, Operation&& operation) {
@@ -115,26 +107,23 @@ Answer Engine::capture_wait(Lock&, const StreamPointer& stream, const EventPoint
       return {};
     }
     stream->capture->invalidated = true;
-    return {abi::CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
-            "a captured stream cannot wait for an event recorded outside of its capture; record it within, or wait "
-            "with CU_EVENT_WAIT_EXTERNAL"};
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_ISOLATION, Rule::capture_isolated,
+            "the event was recorded outside of the capture"};
   }
   if (capture->ended) {
-    return {abi::CUDA_ERROR_INVALID_VALUE,
-            "the event was last recorded in a capture that has ended, so it stands for no work; record it again"};
+    return {abi::CUDA_ERROR_INVALID_VALUE, Rule::capture_events, "the capture has ended"};
   }
   if (stream->capture && stream->capture != capture) {
     stream->capture->invalidated = true;
     capture->invalidated = true;
-    return {abi::CUDA_ERROR_STREAM_CAPTURE_MERGE,
-            "the wait would join two captures; end one of them first, or begin only one and fork it by events"};
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_MERGE, Rule::capture_merge, "stream and event belong to two captures"};
   }
   if (capture->invalidated) {
     return answer_invalidated();
   }
   if (stream->legacy()) {
     capture->invalidated = true;
-    return {abi::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the legacy default stream cannot be captured"};
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, Rule::capture_no_legacy_stream, "it waited for a captured event"};
   }
   if (!stream->capture) {
     stream->capture = capture;
@@ -155,17 +144,16 @@ Answer Engine::begin_capture(const StreamPointer& stream, abi::CUstreamCaptureMo
     return answer;
   }
   if (mode < abi::CU_STREAM_CAPTURE_MODE_GLOBAL || mode > abi::CU_STREAM_CAPTURE_MODE_RELAXED) {
-    return {abi::CUDA_ERROR_INVALID_VALUE, "the capture mode is GLOBAL, THREAD_LOCAL or RELAXED"};
+    return {abi::CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "the capture mode is GLOBAL, THREAD_LOCAL or RELAXED"};
   }
   if (Answer answer = forbid_implicit_use(lock, stream); !answer.ok()) {
     return answer;
   }
   if (stream->legacy()) {
-    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-            "the legacy default stream cannot be captured; capture in a created stream or CU_STREAM_PER_THREAD"};
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, Rule::capture_no_legacy_stream, "its capture was begun"};
   }
   if (stream->capture) {
-    return {abi::CUDA_ERROR_ILLEGAL_STATE, "the stream is being captured already; end that capture first"};
+    return {abi::CUDA_ERROR_ILLEGAL_STATE, Rule::capture_begins_once, "the stream is being captured already"};
   }
   auto capture =
       std::make_shared<Capture>(next_capture_id_++, mode, this_thread_number(), std::make_shared<Graph>(next_id_++));
@@ -188,12 +176,12 @@ Answer Engine::end_capture(const StreamPointer& stream, GraphPointer& graph) {
   }
   const auto capture = stream->capture;
   if (!capture) {
-    return {abi::CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured (cuStreamBeginCapture begins)"};
+    return {abi::CUDA_ERROR_ILLEGAL_STATE, Rule::capture_begun, "the stream is not being captured"};
   }
   if (capture->streams.front() != stream) {
     capture->invalidated = true;
-    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
-            "a capture ends in the stream that it began in; this one joined it by an event"};
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, Rule::capture_ends_where_begun,
+            "this stream joined it by an event"};
   }
   const bool foreign = capture->mode != abi::CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread_number();
   const bool invalidated = capture->invalidated;
@@ -201,17 +189,14 @@ Answer Engine::end_capture(const StreamPointer& stream, GraphPointer& graph) {
   const bool joined = all_before(*captured, stream->capture_dependencies);
   finish_capture(lock, *capture);
   if (foreign) {
-    return {
-        abi::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
-        "a capture ends in the thread that began it, and is lost now; begin it with mode RELAXED to end it anywhere"};
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, Rule::capture_ends_in_its_thread, "the capture is lost now"};
   }
   if (invalidated) {
     return answer_invalidated();
   }
   if (!joined) {
-    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
-            "work was captured in another stream that the first one does not wait for; before the end, record an event "
-            "there and let the first stream wait for it"};
+    return {abi::CUDA_ERROR_STREAM_CAPTURE_UNJOINED, Rule::capture_joined,
+            "the first stream does not wait for work that was captured in another"};
   }
   graph = captured;
   return {};
@@ -282,7 +267,7 @@ Answer Engine::update_capture_dependencies(const StreamPointer& stream, const st
   }
   const auto capture = stream->capture;
   if (!capture) {
-    return {abi::CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured (cuStreamBeginCapture begins)"};
+    return {abi::CUDA_ERROR_ILLEGAL_STATE, Rule::capture_begun, "the stream is not being captured"};
   }
   if (capture->invalidated) {
     return answer_invalidated();
@@ -292,7 +277,8 @@ Answer Engine::update_capture_dependencies(const StreamPointer& stream, const st
     const bool known = std::any_of(capture->graph->nodes.begin(), capture->graph->nodes.end(),
                                    [&](const auto& own) { return own.get() == node; });
     if (!known) {
-      return {abi::CUDA_ERROR_INVALID_VALUE, "a dependency must be a node of the graph that is being captured"};
+      return {abi::CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+              "a dependency must be a node of the graph that is being captured"};
     }
     if (!contains(dependencies, node)) {
       dependencies.push_back(node);

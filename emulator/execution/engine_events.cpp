@@ -14,8 +14,7 @@ Operation mark(OperationKind kind) {
 }
 
 Answer refuse_external_outside_capture() {
-  return {abi::CUDA_ERROR_ILLEGAL_STATE,
-          "the EXTERNAL flag is for streams that are being captured; record or wait with flags 0 here"};
+  return {abi::CUDA_ERROR_ILLEGAL_STATE, Rule::event_external_in_capture, "the stream is not being captured"};
 }
 
 }  // namespace
@@ -43,11 +42,12 @@ Answer Engine::record_event(const EventPointer& event, const StreamPointer& stre
     return answer;
   }
   if (event->context != stream->context) {
-    return {abi::CUDA_ERROR_INVALID_HANDLE,
-            "an event is recorded in streams of the context that it was made in; make one in the stream's context"};
+    return {abi::CUDA_ERROR_INVALID_HANDLE, Rule::event_same_context,
+            "the event was made in another context than the stream"};
   }
   if ((flags & ~static_cast<unsigned>(abi::CU_EVENT_RECORD_EXTERNAL)) != 0) {
-    return {abi::CUDA_ERROR_INVALID_VALUE, "flags are CU_EVENT_RECORD_DEFAULT or CU_EVENT_RECORD_EXTERNAL"};
+    return {abi::CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+            "flags are CU_EVENT_RECORD_DEFAULT or CU_EVENT_RECORD_EXTERNAL"};
   }
   if (const auto capture = stream->capture) {
     if (flags != 0 || capture->invalidated) {
@@ -79,7 +79,8 @@ Answer Engine::wait_event(const StreamPointer& stream, const EventPointer& event
     return usable(lock, event);
   }
   if ((flags & ~static_cast<unsigned>(abi::CU_EVENT_WAIT_EXTERNAL)) != 0) {
-    return {abi::CUDA_ERROR_INVALID_VALUE, "flags are CU_EVENT_WAIT_DEFAULT or CU_EVENT_WAIT_EXTERNAL"};
+    return {abi::CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+            "flags are CU_EVENT_WAIT_DEFAULT or CU_EVENT_WAIT_EXTERNAL"};
   }
   if (flags != 0) {
     return stream->capture ? capture_external(lock, *stream, OperationKind::event_wait, event)
@@ -113,7 +114,7 @@ Answer Engine::query_event(const EventPointer& event) {
     return answer;
   }
   if (event->record && !event->record->done) {
-    return {abi::CUDA_ERROR_NOT_READY, "the event's record is pending"};
+    return Answer::of_no_rule(abi::CUDA_ERROR_NOT_READY);
   }
   return {};
 }
@@ -145,17 +146,18 @@ Answer Engine::elapsed_time(const EventPointer& start, const EventPointer& end, 
       return answer;
     }
     if (!event->timed()) {
-      return {abi::CUDA_ERROR_INVALID_HANDLE, "an event made with CU_EVENT_DISABLE_TIMING has no time"};
+      return {abi::CUDA_ERROR_INVALID_HANDLE, Rule::event_times,
+              "an event made with CU_EVENT_DISABLE_TIMING has no time"};
     }
     if (!event->record) {
-      return {abi::CUDA_ERROR_INVALID_HANDLE, "an event has no time before it is recorded"};
+      return {abi::CUDA_ERROR_INVALID_HANDLE, Rule::event_times, "an event has no time before it is recorded"};
     }
   }
   if (start->context != end->context) {
-    return {abi::CUDA_ERROR_INVALID_HANDLE, "times of events of two contexts cannot be compared"};
+    return {abi::CUDA_ERROR_INVALID_HANDLE, Rule::event_times, "times of events of two contexts cannot be compared"};
   }
   if (!start->record->done || !end->record->done) {
-    return {abi::CUDA_ERROR_NOT_READY, "a record is pending; synchronize with the events first"};
+    return Answer::of_no_rule(abi::CUDA_ERROR_NOT_READY);
   }
   const std::chrono::duration<float, std::milli> difference(end->record->when - start->record->when);
   milliseconds = difference.count();

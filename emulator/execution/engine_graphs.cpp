@@ -13,10 +13,10 @@ bool Engine::being_captured(const GraphPointer& graph) {
 
 Answer Engine::instantiate(const GraphPointer& graph, GraphExecPointer& exec) {
   if (!graph) {
-    return {abi::CUDA_ERROR_INVALID_VALUE, "there is no such graph"};
+    return {abi::CUDA_ERROR_INVALID_VALUE, Rule::graph_live, "there is no such graph"};
   }
   if (being_captured(graph)) {
-    return {abi::CUDA_ERROR_ILLEGAL_STATE, "the graph is being captured; end the capture first (cuStreamEndCapture)"};
+    return {abi::CUDA_ERROR_ILLEGAL_STATE, Rule::graph_finished, "its capture has not ended"};
   }
   exec = std::make_shared<const GraphExec>(next_id_++, *graph);
   return {};
@@ -28,7 +28,7 @@ Answer Engine::launch(const GraphExecPointer& exec, const StreamPointer& stream)
     return answer;
   }
   if (!exec) {
-    return {abi::CUDA_ERROR_INVALID_VALUE, "there is no such instantiated graph"};
+    return {abi::CUDA_ERROR_INVALID_VALUE, Rule::graph_live, "there is no such instantiated graph"};
   }
   if (Answer answer = forbid_observing_capture(lock, stream, "launching a graph in"); !answer.ok()) {
     return answer;

@@ -14,8 +14,8 @@ namespace cuvmm::emulator::memory {
 namespace {
 
 std::span<std::byte> bytes_of(const Piece& piece, std::uint64_t from, std::uint64_t count) {
-  if (piece.arena == nullptr) return {piece.host + from, static_cast<std::size_t>(count)};
-  return piece.arena->bytes(piece.offset + from, count);
+  if (piece.file == nullptr) return {piece.host + from, static_cast<std::size_t>(count)};
+  return piece.file->bytes(piece.offset + from, count);
 }
 
 // Walks over pieces in runs that lie in one piece in the process.
@@ -72,12 +72,12 @@ void fill(std::span<const Piece> destination, std::uint32_t pattern, std::size_t
 
 Window::Window(std::span<const Piece> pieces, bool writable) {
   if (pieces.empty()) return;
-  if (pieces.size() == 1 && pieces.front().arena == nullptr) {
+  if (pieces.size() == 1 && pieces.front().file == nullptr) {
     data_ = pieces.front().host;
     return;
   }
   // The first piece may begin, and the last may end, within a page; all others are whole pages.
-  const std::size_t lead = pieces.front().arena == nullptr ? 0 : pieces.front().offset % page_bytes;
+  const std::size_t lead = pieces.front().file == nullptr ? 0 : pieces.front().offset % page_bytes;
   std::uint64_t total = lead;
   for (const Piece& piece : pieces) total += piece.bytes;
   mapped_bytes_ = (total + page_bytes - 1) / page_bytes * page_bytes;
@@ -88,10 +88,9 @@ Window::Window(std::span<const Piece> pieces, bool writable) {
   std::uint64_t skip = lead;
   for (const Piece& piece : pieces) {
     const std::size_t length = (piece.bytes + skip + page_bytes - 1) / page_bytes * page_bytes;
-    if (piece.arena == nullptr ||
-        ::mmap(at, length, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | MAP_FIXED,
-               piece.arena->descriptor(), static_cast<off_t>(piece.offset - skip)) == MAP_FAILED) {
-      const int error = piece.arena == nullptr ? EINVAL : errno;
+    if (piece.file == nullptr || piece.file->map(at, length, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_FIXED,
+                                                 piece.offset - skip) == MAP_FAILED) {
+      const int error = piece.file == nullptr ? EINVAL : errno;
       ::munmap(mapped_, mapped_bytes_);
       throw std::system_error(error, std::generic_category(), "cannot map memory into a window");
     }

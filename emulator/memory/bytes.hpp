@@ -7,15 +7,15 @@
 #include <span>
 #include <vector>
 
-#include "emulator/memory/arena.hpp"
+#include "emulator/memory/mapped_file.hpp"
 
 namespace cuvmm::emulator::memory {
 
-// A run of bytes: in an arena, or, where there is none, ordinary memory of the process.
+// A run of bytes: in a file, or, where there is none, ordinary memory of the process.
 struct Piece {
-  Arena* arena = nullptr;
-  std::uint64_t offset = 0;   // in the arena
-  std::byte* host = nullptr;  // where arena is null
+  MappedFile* file = nullptr;
+  std::uint64_t offset = 0;   // in the file
+  std::byte* host = nullptr;  // where file is null
   std::uint64_t bytes = 0;
 
   friend bool operator==(const Piece&, const Piece&) = default;

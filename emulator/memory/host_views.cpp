@@ -19,8 +19,7 @@ bool HostViews::set(std::uint64_t address, const Piece& piece, abi::CUmemAccess_
   const int protection = rights == abi::CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_READ | PROT_WRITE;
   auto [view, added] = views_.try_emplace(address, piece.bytes);
   if (!added) return ::mprotect(place, view->second, protection) == 0;
-  void* mapped = ::mmap(place, piece.bytes, protection, MAP_SHARED | MAP_FIXED_NOREPLACE, piece.arena->descriptor(),
-                        static_cast<off_t>(piece.offset));
+  void* mapped = piece.file->map(place, piece.bytes, protection, MAP_FIXED_NOREPLACE, piece.offset);
   if (mapped == place) return true;
   if (mapped != MAP_FAILED) {  // a kernel that takes the address as a hint only
     ::munmap(mapped, piece.bytes);

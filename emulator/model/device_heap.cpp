@@ -24,25 +24,35 @@ Answer DeviceHeap::add_block(std::uint64_t bytes, int device, ContextId owner, b
   Allocation* memory = whole < bytes ? nullptr : store_.create(place, whole, {});
   if (memory == nullptr)
     return {CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity,
-            fmt::format("{} bytes asked, {} free of {} on device {}", bytes, store_.ledger().free(place),
-                        store_.ledger().total(place), device)};
-  std::optional<CUdeviceptr> where;
+            fmt::format("{} bytes asked, {} free of {} on device {}", bytes, store_.free(place), store_.total(place),
+                        device)};
+  const auto where = take_addresses(whole, *memory);
+  if (!where)
+    return {CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space,
+            fmt::format("{} bytes asked, the largest free piece of addresses has {}", whole,
+                        addresses_.largest_free_piece())};
   try {
-    where = addresses_.take(whole, granularity_, next_block_);
-    if (where) {
-      next_block_ = *where + whole;
-      *added = blocks_.emplace(*where, Block{memory, whole, device, owner, shared, AddressSpace(0, whole), 0}).first;
-      return {};
-    }
+    *added = blocks_.emplace(*where, Block{memory, whole, device, owner, shared, AddressSpace(0, whole), 0}).first;
   } catch (...) {
-    if (where) addresses_.give_back(*where, whole);
+    addresses_.give_back(*where, whole);
     store_.drop_reference(*memory);
     throw;
   }
-  store_.drop_reference(*memory);
-  return {CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space,
-          fmt::format("{} bytes asked, the largest free piece of addresses has {}", whole,
-                      addresses_.largest_free_piece())};
+  next_block_ = *where + whole;
+  return {};
+}
+
+// Addresses for the memory, which goes if there are none.
+std::optional<CUdeviceptr> DeviceHeap::take_addresses(std::uint64_t bytes, Allocation& memory) {
+  std::optional<CUdeviceptr> where;
+  try {
+    where = addresses_.take(bytes, granularity_, next_block_);
+  } catch (...) {
+    store_.drop_reference(memory);
+    throw;
+  }
+  if (!where) store_.drop_reference(memory);
+  return where;
 }
 
 bool DeviceHeap::take_from(Blocks::iterator block, HeapAllocation& allocation) {
@@ -85,7 +95,7 @@ Answer DeviceHeap::allocate(CUdeviceptr* address, std::uint64_t bytes, int devic
   // What needs memory comes first, so that a failure leaves everything as it was.
   std::map<CUdeviceptr, HeapAllocation> made;
   HeapAllocation& allocation = made[0];
-  allocation = {0, bytes, device, owner, 0};
+  allocation = {0, bytes, device, owner, 0, 0, 0};
   if (Answer answer = place(allocation); !answer.ok()) return answer;
   *address = allocation.address;
   auto node = made.extract(made.begin());
@@ -103,14 +113,83 @@ void DeviceHeap::release_block(Blocks::iterator block) noexcept {
 
 Answer DeviceHeap::free(CUdeviceptr address) {
   auto found = allocations_.find(address);
-  if (found == allocations_.end())
+  if (found == allocations_.end() || found->second.opened > 0)
     return {CUDA_ERROR_INVALID_VALUE, Rule::heap_pointer,
             fmt::format("{:#x} was not allocated by cuMemAlloc", address)};
-  auto block = blocks_.find(found->second.block);
+  if (found->second.free_token != 0)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::heap_pointer, fmt::format("{:#x} was freed in a stream", address)};
+  remove(found);
+  return {};
+}
+
+Answer DeviceHeap::begin_free(CUdeviceptr address, std::uint64_t* token) {
+  const auto found = allocations_.find(address);
+  if (found == allocations_.end() || found->second.opened > 0 || found->second.free_token != 0)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::pool_pointer, fmt::format("{:#x} is no live allocation", address)};
+  *token = found->second.free_token = next_token_++;
+  return {};
+}
+
+std::map<CUdeviceptr, HeapAllocation>::iterator DeviceHeap::find_freed(CUdeviceptr address, std::uint64_t token) {
+  const auto found = allocations_.find(address);
+  return found != allocations_.end() && found->second.free_token == token ? found : allocations_.end();
+}
+
+void DeviceHeap::cancel_free(CUdeviceptr address, std::uint64_t token) noexcept {
+  if (const auto found = find_freed(address, token); found != allocations_.end()) found->second.free_token = 0;
+}
+
+void DeviceHeap::finish_free(CUdeviceptr address, std::uint64_t token) noexcept {
+  if (const auto found = find_freed(address, token); found != allocations_.end()) remove(found);
+}
+
+void DeviceHeap::remove(std::map<CUdeviceptr, HeapAllocation>::iterator allocation) noexcept {
+  const auto block = blocks_.find(allocation->second.block);
   if (block->second.shared)
-    block->second.room.give_back(address - block->first, round_up(found->second.bytes, small_alignment));
-  allocations_.erase(found);
+    block->second.room.give_back(allocation->first - block->first, round_up(allocation->second.bytes, small_alignment));
+  allocations_.erase(allocation);
   if (--block->second.live == 0) release_block(block);
+}
+
+HeapAllocation* DeviceHeap::find_opened(const Segment& range, ContextId owner) {
+  for (auto& [address, allocation] : allocations_)
+    if (allocation.opened > 0 && allocation.owner == owner && address - allocation.block == range.offset &&
+        blocks_.at(allocation.block).memory == range.allocation)
+      return &allocation;
+  return nullptr;
+}
+
+Answer DeviceHeap::open(CUdeviceptr* address, const Segment& range, ContextId owner) {
+  if (HeapAllocation* const known = find_opened(range, owner)) {
+    ++known->opened;
+    *address = known->address;
+    return {};
+  }
+  const std::uint64_t whole = range.allocation->bytes;
+  const int device = range.allocation->place.device;
+  const auto where = addresses_.take(whole, granularity_, next_block_);
+  if (!where)
+    return {CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space,
+            fmt::format("{} bytes asked, the largest free piece of addresses has {}", whole,
+                        addresses_.largest_free_piece())};
+  try {
+    allocations_[*where + range.offset] = {*where + range.offset, range.bytes, device, owner, *where, 1, 0};
+    blocks_.emplace(*where, Block{range.allocation, whole, device, owner, false, AddressSpace(0, whole), 1});
+  } catch (...) {
+    allocations_.erase(*where + range.offset);
+    addresses_.give_back(*where, whole);
+    throw;
+  }
+  store_.add_reference(*range.allocation);
+  *address = *where + range.offset;
+  return {};
+}
+
+Answer DeviceHeap::close(CUdeviceptr address) {
+  const auto found = allocations_.find(address);
+  if (found == allocations_.end() || found->second.opened == 0)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::ipc_open, fmt::format("{:#x} was not opened from a handle", address)};
+  if (--found->second.opened == 0) remove(found);
   return {};
 }
 
@@ -128,6 +207,12 @@ const HeapAllocation* DeviceHeap::find(CUdeviceptr address) const {
   if (after == allocations_.begin()) return nullptr;
   const HeapAllocation& candidate = std::prev(after)->second;
   return address - candidate.address < candidate.bytes ? &candidate : nullptr;
+}
+
+std::optional<Segment> DeviceHeap::find_own(CUdeviceptr address) const {
+  const HeapAllocation* const allocation = find(address);
+  if (allocation == nullptr || allocation->opened > 0) return std::nullopt;
+  return Segment{blocks_.at(allocation->block).memory, allocation->address - allocation->block, allocation->bytes};
 }
 
 Answer DeviceHeap::resolve(CUdeviceptr address, std::uint64_t bytes, std::vector<Segment>& segments) const {

@@ -16,14 +16,14 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
 
 bool MemoryPool::take(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& extent) {
   if (take_held(bytes, alignment, extent)) return true;
-  if (round_up(bytes, granularity_) < bytes) return false;
-  const bool added = add_chunk(round_up(bytes, chunk_bytes)) || add_chunk(round_up(bytes, granularity_));
+  const std::uint64_t least = round_up(bytes, sources_.granularity);
+  if (least < bytes) return false;
+  const bool added = add_chunk(round_up(bytes, chunk_bytes)) || add_chunk(least);
   if (added) return take_held(bytes, alignment, extent);
   // What lies unused in chunks that are too small makes room for one that is not.
   const std::uint64_t before = reserved_.current();
   trim(0);
-  return reserved_.current() < before && add_chunk(round_up(bytes, granularity_)) &&
-         take_held(bytes, alignment, extent);
+  return reserved_.current() < before && add_chunk(least) && take_held(bytes, alignment, extent);
 }
 
 bool MemoryPool::take_held(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& extent) {
@@ -40,16 +40,45 @@ bool MemoryPool::take_held(std::uint64_t bytes, std::uint64_t alignment, PoolExt
 }
 
 bool MemoryPool::add_chunk(std::uint64_t bytes) {
-  const std::uint64_t limit = max_bytes_ == 0 ? ~std::uint64_t{0} : round_up(max_bytes_, granularity_);
-  if (bytes > limit || reserved_.current() > limit - bytes) return false;
+  const std::uint64_t rounded = round_up(kind_.max_bytes, chunk_bytes);
+  const std::uint64_t limit = rounded < kind_.max_bytes || kind_.max_bytes == 0 ? ~std::uint64_t{0} : rounded;
+  if (bytes == 0 || bytes > limit || reserved_.current() > limit - bytes) return false;
   std::list<PoolChunk> added;
-  added.push_back({nullptr, bytes, AddressSpace(0, bytes), 0});
-  Allocation* memory = store_.create(place_, bytes, {});
-  if (memory == nullptr) return false;
-  added.front().memory = memory;
+  added.push_back({nullptr, bytes, 0, AddressSpace(0, bytes), 0});
+  PoolChunk& chunk = added.front();
+  chunk.memory = sources_.store.create(kind_.place, bytes, {});
+  if (chunk.memory == nullptr) return false;
+  try {
+    if (!place_chunk(chunk)) {
+      sources_.store.drop_reference(*chunk.memory);
+      return false;
+    }
+  } catch (...) {
+    sources_.store.drop_reference(*chunk.memory);
+    throw;
+  }
   chunks_.splice(chunks_.end(), added);
   reserved_.add(bytes);
   return true;
+}
+
+// The lowest addresses that are free, so that what follows on memory that went back lies where that lay.
+bool MemoryPool::place_chunk(PoolChunk& chunk) {
+  if (addresses_ == Addresses::of_allocations) return true;
+  const auto where = sources_.addresses.take(chunk.bytes, sources_.granularity);
+  if (!where) return false;
+  chunk.address = *where;
+  if (!kind_.place.is_host() || sources_.host_view(chunk, true)) return true;
+  sources_.addresses.give_back(*where, chunk.bytes);
+  return false;
+}
+
+void MemoryPool::give_back(PoolChunk& chunk) noexcept {
+  if (addresses_ == Addresses::of_chunks) {
+    if (kind_.place.is_host()) (void)sources_.host_view(chunk, false);
+    sources_.addresses.give_back(chunk.address, chunk.bytes);
+  }
+  sources_.store.drop_reference(*chunk.memory);
 }
 
 void MemoryPool::give_back(const PoolExtent& extent) noexcept {
@@ -87,7 +116,7 @@ void MemoryPool::release_chunks(MayGo&& may_go) noexcept {
     const auto here = chunk++;
     if (here->extents != 0 || !may_go(here->bytes)) continue;
     reserved_.subtract(here->bytes);
-    store_.drop_reference(*here->memory);
+    give_back(*here);
     chunks_.erase(here);
   }
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
+#include <utility>
 #include <vector>
 
 #include "driver/abi.hpp"
@@ -34,7 +36,8 @@ class Watermark {
 struct PoolChunk {
   Allocation* memory = nullptr;
   std::uint64_t bytes = 0;
-  AddressSpace room;  // offsets that are in no extent
+  CUdeviceptr address = 0;  // of its first byte; 0 in pools of graphs, whose allocations have addresses of their own
+  AddressSpace room;        // offsets that are in no extent
   std::size_t extents = 0;
 };
 
@@ -49,17 +52,39 @@ struct PoolExtent {
 // A stream, as far as the order of allocations and frees goes.
 using StreamId = std::uint64_t;
 
+// What a pool is, and stays.
+struct PoolKind {
+  Place place;
+  std::uint64_t max_bytes = 0;  // 0: what the place has
+  bool managed = false;
+  int device = 0;  // whose pool it is, of one of managed memory
+};
+
+// Where pools take memory and addresses from.
+struct PoolSources {
+  // Makes a chunk of host memory appear in the process, or disappear. Answers false if the system refuses.
+  using HostView = std::function<bool(const PoolChunk&, bool visible)>;
+
+  PhysicalStore& store;
+  AddressSpace& addresses;
+  std::uint64_t granularity = 0;
+  HostView host_view;
+};
+
 // One pool. Not thread-safe. What only counts is public; chunks and extents are the pool's own.
 class MemoryPool {
  public:
-  MemoryPool(PhysicalStore& store, Place place, std::uint64_t granularity, std::uint64_t max_bytes)
-      : store_(store), place_(place), granularity_(granularity), max_bytes_(max_bytes) {}
+  // Whether chunks have addresses, at which they then stay until they are given back.
+  enum class Addresses : unsigned char { of_chunks, of_allocations };
+
+  MemoryPool(const PoolSources& sources, PoolKind kind, Addresses addresses)
+      : sources_(sources), kind_(kind), addresses_(addresses) {}
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
   ~MemoryPool() = default;  // what it holds is the store's, and ends with that unless it was given back
 
-  [[nodiscard]] Place place() const { return place_; }
-  [[nodiscard]] std::uint64_t max_bytes() const { return max_bytes_; }
+  [[nodiscard]] const PoolKind& kind() const { return kind_; }
+  [[nodiscard]] Place place() const { return kind_.place; }
 
   // An extent of `bytes` bytes at a multiple of `alignment`: of memory that the pool holds and nobody uses, or of more
   // that it takes from the store. False if there is none: the place or the pool's limit is exhausted.
@@ -77,7 +102,7 @@ class MemoryPool {
   void release_above_threshold() noexcept;
 
   Rights rights;
-  Watermark used;  // bytes of its allocations
+  Watermark used;  // bytes of its allocations, as asked for, whose free was not asked for
   [[nodiscard]] Watermark& reserved() { return reserved_; }
   [[nodiscard]] const Watermark& reserved() const { return reserved_; }
   std::uint64_t release_threshold = 0;
@@ -99,11 +124,12 @@ class MemoryPool {
   // Whether a chunk of that size may go, of those that are in no use.
   template <class MayGo>
   void release_chunks(MayGo&& may_go) noexcept;
+  [[nodiscard]] bool place_chunk(PoolChunk& chunk);
+  void give_back(PoolChunk& chunk) noexcept;
 
-  PhysicalStore& store_;
-  Place place_;
-  std::uint64_t granularity_;
-  std::uint64_t max_bytes_;  // 0: what the place has
+  const PoolSources& sources_;
+  PoolKind kind_;
+  Addresses addresses_;
   std::list<PoolChunk> chunks_;
   std::vector<Resting> resting_;
   std::size_t extents_ = 0;  // in all chunks

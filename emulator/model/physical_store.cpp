@@ -1,26 +1,37 @@
 #include "emulator/model/physical_store.hpp"
 
+#include <utility>
+
 namespace cuvmm::emulator::model {
 
-Allocation* PhysicalStore::create(Place place, std::uint64_t bytes, const abi::CUmemAllocationProp& properties) {
-  auto allocation = std::make_unique<Allocation>(Allocation{next_id_, place, bytes, properties, 1});
-  Allocation* created = allocation.get();
-  if (!ledger_.take(place, bytes)) return nullptr;
+// Takes over memory that the supply just gave, which has it back if that fails.
+Allocation& PhysicalStore::keep(const Allocation& facts) {
   try {
-    allocations_.emplace(next_id_, std::move(allocation));
+    auto allocation = std::make_unique<Allocation>(facts);
+    allocation->references = 1;
+    return *allocations_.emplace(facts.id, std::move(allocation)).first->second;
   } catch (...) {
-    ledger_.give_back(place, bytes);
+    supply_.give_back(facts);
     throw;
   }
-  ++next_id_;
-  return created;
+}
+
+Allocation* PhysicalStore::create(Place place, std::uint64_t bytes, const abi::CUmemAllocationProp& properties) {
+  const auto id = supply_.take(place, bytes, properties);
+  return id ? &keep({*id, place, bytes, properties, false, 0}) : nullptr;
+}
+
+Allocation& PhysicalStore::adopt(const Allocation& facts) {
+  const auto known = allocations_.find(facts.id);
+  if (known == allocations_.end()) return keep(facts);
+  add_reference(*known->second);
+  return *known->second;
 }
 
 void PhysicalStore::drop_reference(Allocation& allocation) noexcept {
   if (--allocation.references > 0) return;
-  auto node = allocations_.extract(allocation.id);
-  ledger_.give_back(allocation.place, allocation.bytes);
-  on_death_(*node.mapped());
+  const auto node = allocations_.extract(allocation.id);
+  supply_.give_back(*node.mapped());
 }
 
 }  // namespace cuvmm::emulator::model

@@ -1,48 +1,42 @@
-// Physical memory: what exists, where, and for how long.
+// Physical memory: what the process has of it, and for how long.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <unordered_map>
 
 #include "driver/abi.hpp"
+#include "emulator/model/physical_supply.hpp"
 #include "emulator/model/place.hpp"
 
 namespace cuvmm::emulator::model {
 
-// One piece of physical memory. It lives as long as anything refers to it: a handle, a mapping through one, an exported
-// descriptor, or work that is using its bytes.
-struct Allocation {
-  std::uint64_t id = 0;
-  Place place;
-  std::uint64_t bytes = 0;
-  abi::CUmemAllocationProp properties{};
-  std::uint32_t references = 0;
-};
-
-// All physical memory of a machine. Not thread-safe.
+// All physical memory that the process refers to. Not thread-safe.
 class PhysicalStore {
  public:
-  // `on_death` is called when the last reference to an allocation goes, after its bytes were given back to the ledger.
-  // It must not throw.
-  PhysicalStore(Ledger ledger, std::function<void(const Allocation&)> on_death)
-      : ledger_(std::move(ledger)), on_death_(std::move(on_death)) {}
+  explicit PhysicalStore(PhysicalSupply& supply) : supply_(supply) {}
 
-  // New memory with one reference, held by the caller; null if the place has too little left.
+  // New memory with one reference, held by the caller; null if the place has too little left. Throws as the supply
+  // does.
   [[nodiscard]] Allocation* create(Place place, std::uint64_t bytes, const abi::CUmemAllocationProp& properties);
+
+  // Memory that the supply gave to this process in another way, with one more reference, held by the caller. If it
+  // throws, the supply has it back unless it was known already.
+  [[nodiscard]] Allocation& adopt(const Allocation& facts);
 
   void add_reference(Allocation& allocation) noexcept { ++allocation.references; }
   void drop_reference(Allocation& allocation) noexcept;
 
-  [[nodiscard]] const Ledger& ledger() const noexcept { return ledger_; }
+  [[nodiscard]] std::uint64_t free(Place place) const { return supply_.free(place); }
+  [[nodiscard]] std::uint64_t total(Place place) const { return supply_.total(place); }
+  [[nodiscard]] bool has_imex_channel() const { return supply_.has_imex_channel(); }
   [[nodiscard]] std::size_t live_allocations() const noexcept { return allocations_.size(); }
 
  private:
-  Ledger ledger_;
-  std::function<void(const Allocation&)> on_death_;
+  Allocation& keep(const Allocation& facts);
+
+  PhysicalSupply& supply_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Allocation>> allocations_;
-  std::uint64_t next_id_ = 1;
 };
 
 }  // namespace cuvmm::emulator::model

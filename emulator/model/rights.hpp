@@ -42,6 +42,11 @@ class Rights {
     const bool somebody_reads_only = readers_ != writers_;
     return somebody_reads_only ? static_cast<abi::CUmemAccess_flags>(get(Accessor::host()) & 1) : get(Accessor::host());
   }
+  // The same of device memory, where the host itself is no matter: it cannot be granted that.
+  [[nodiscard]] abi::CUmemAccess_flags least_of_devices() const {
+    if (readers_ == 0) return abi::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return readers_ == writers_ ? abi::CU_MEM_ACCESS_FLAGS_PROT_READWRITE : abi::CU_MEM_ACCESS_FLAGS_PROT_READ;
+  }
   [[nodiscard]] bool allow(Accessor who, bool write) const { return ((write ? writers_ : readers_) & who.bit()) != 0; }
   friend bool operator==(const Rights&, const Rights&) = default;
 

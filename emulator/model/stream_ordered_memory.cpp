@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <optional>
 
@@ -22,16 +23,26 @@ Answer no_allocation(CUdeviceptr address) {
 
 }  // namespace
 
-std::shared_ptr<MemoryPool> StreamOrderedMemory::create_pool(Place place, std::uint64_t max_bytes) {
-  auto pool = std::make_shared<MemoryPool>(store_, place, granularity_, max_bytes);
+std::shared_ptr<MemoryPool> StreamOrderedMemory::add_pool(const PoolKind& kind, MemoryPool::Addresses addresses) {
+  auto pool = std::make_shared<MemoryPool>(sources_, kind, addresses);
   const auto open_to = [&](Accessor who) { pool->rights.set(who, abi::CU_MEM_ACCESS_FLAGS_PROT_READWRITE); };
-  if (place.is_host()) {
+  if (kind.place.is_host()) {
     open_to(Accessor::host());
     for (int device = 0; device < max_devices; ++device) open_to(Accessor::device(device));
   } else {
-    open_to(Accessor::device(place.device));
+    open_to(Accessor::device(kind.place.device));
   }
   pools_.push_back(pool);
+  return pool;
+}
+
+std::shared_ptr<MemoryPool> StreamOrderedMemory::create_pool(const PoolKind& kind) {
+  return add_pool(kind, MemoryPool::Addresses::of_chunks);
+}
+
+std::shared_ptr<MemoryPool> StreamOrderedMemory::create_graph_pool(Place place) {
+  auto pool = add_pool({place}, MemoryPool::Addresses::of_allocations);
+  pool->release_threshold = ~std::uint64_t{0};  // it keeps what it has until it is trimmed
   return pool;
 }
 
@@ -47,11 +58,12 @@ void StreamOrderedMemory::forget_if_unused(const std::shared_ptr<MemoryPool>& po
 }
 
 std::uint64_t StreamOrderedMemory::alignment_for(const PoolAllocation& allocation) const {
-  if (allocation.bytes > largest_small) return granularity_;
+  if (allocation.bytes > largest_small) return sources_.granularity;
   return allocation.pool->place().is_host() ? page_bytes : small_alignment;
 }
 
-// What the allocation takes of its pool and of the addresses; less than it has bytes if there is no such number.
+// What the allocation takes of its pool, and of the addresses if it is a graph's; less than it has bytes if there is no
+// such number.
 std::uint64_t StreamOrderedMemory::taken_by(const PoolAllocation& allocation) {
   return round_up(allocation.bytes, allocation.pool->place().is_host() ? page_bytes : small_alignment);
 }
@@ -60,8 +72,8 @@ Answer StreamOrderedMemory::out_of_memory(const MemoryPool& pool, std::uint64_t 
   return {CUDA_ERROR_OUT_OF_MEMORY, Rule::pool_capacity,
           fmt::format("{} bytes asked; the pool has {} in use of {} reserved, may reserve {}, and {} are free", bytes,
                       pool.used.current(), pool.reserved().current(),
-                      pool.max_bytes() == 0 ? store_.ledger().total(pool.place()) : pool.max_bytes(),
-                      store_.ledger().free(pool.place()))};
+                      pool.kind().max_bytes == 0 ? sources_.store.total(pool.place()) : pool.kind().max_bytes,
+                      sources_.store.free(pool.place()))};
 }
 
 // An extent whose allocation was freed, by a free that has not run. What comes later in the stream of the free may have
@@ -71,17 +83,19 @@ bool StreamOrderedMemory::take_over(PoolAllocation& allocation, std::uint64_t by
   const std::uint64_t most = which == TakeOver::own_stream ? 2 * bytes : ~std::uint64_t{0};
   if (allocation.pool->take_resting(bytes, most, stream, allocation.extent)) return true;
   if (freeing_ == 0) return false;
-  for (auto& [address, freed] : allocations_) {
-    const bool fits = freed.free_token != 0 && !freed.passed_on && !freed.graph && freed.pool == allocation.pool &&
-                      freed.extent.bytes >= bytes && freed.extent.bytes <= most;
-    if (!fits || (which == TakeOver::own_stream && freed.freed_in != stream)) continue;
-    if (freed.freed_in != stream) *wait_for = freed.freed;
-    freed.passed_on = true;
-    freed.pool->used.subtract(taken_by(freed));
-    allocation.extent = freed.extent;
-    return true;
-  }
-  return false;
+  const auto found = std::find_if(allocations_.begin(), allocations_.end(), [&](const auto& entry) {
+    const PoolAllocation& freed = entry.second;
+    return freed.free_token != 0 && !freed.graph && freed.pool == allocation.pool && freed.extent.bytes >= bytes &&
+           freed.extent.bytes <= most && (which == TakeOver::any_stream || freed.freed_in == stream);
+  });
+  if (found == allocations_.end()) return false;
+  if (found->second.freed_in != stream) *wait_for = found->second.freed;
+  allocation.extent = found->second.extent;
+  auto node = allocations_.extract(found);
+  node.key() = node.mapped().free_token;
+  passed_on_.insert(std::move(node));
+  --freeing_;
+  return true;
 }
 
 Answer StreamOrderedMemory::find_bytes(PoolAllocation& allocation, StreamId stream, Signal* wait_for) {
@@ -97,62 +111,24 @@ Answer StreamOrderedMemory::find_bytes(PoolAllocation& allocation, StreamId stre
   return out_of_memory(pool, allocation.bytes);
 }
 
-// Takes addresses for the allocation and keeps it.
-Answer StreamOrderedMemory::add(PoolAllocation allocation, CUdeviceptr* address) {
-  Allocations made;
-  const std::uint64_t alignment = alignment_for(allocation);
-  const std::uint64_t bytes = taken_by(allocation);
-  PoolAllocation& added = made[0] = std::move(allocation);
-  const CUdeviceptr hint = round_up(next_address_, alignment);
-  const auto where = bytes < added.bytes ? std::nullopt : addresses_.take(bytes, alignment, hint);
-  if (!where)
-    return {CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space,
-            fmt::format("{} bytes asked, the largest free piece of addresses has {}", added.bytes,
-                        addresses_.largest_free_piece())};
-  added.address = *where;
-  added.id = next_id_++;
-  if (added.extent.chunk != nullptr && added.pool->place().is_host() && !host_view_(added, true)) {
-    addresses_.give_back(*where, bytes);
-    return {CUDA_ERROR_OUT_OF_MEMORY, Rule::operating_system, "the memory cannot be mapped into the process"};
-  }
-  next_address_ = *where + bytes;
-  ++added.pool->allocations;
-  if (added.extent.chunk != nullptr) added.pool->used.add(bytes);
-  auto node = made.extract(made.begin());
-  node.key() = *where;
-  allocations_.insert(std::move(node));
-  *address = *where;
-  return {};
-}
-
 Answer StreamOrderedMemory::allocate(CUdeviceptr* address, std::uint64_t bytes, const std::shared_ptr<MemoryPool>& pool,
                                      StreamId stream, Signal* wait_for) {
-  PoolAllocation allocation;
+  // What needs memory comes first, so that a failure leaves everything as it was.
+  Allocations made;
+  PoolAllocation& allocation = made[0];
   allocation.bytes = bytes;
   allocation.pool = pool;
   allocation.freed = std::make_shared<std::atomic<bool>>(false);
   if (Answer refused = find_bytes(allocation, stream, wait_for); !refused.ok()) return refused;
-  const PoolExtent extent = allocation.extent;
-  try {
-    Answer answer = add(std::move(allocation), address);
-    if (!answer.ok()) give_up(pool, extent);
-    return answer;
-  } catch (...) {
-    give_up(pool, extent);
-    throw;
-  }
-}
-
-// An extent that was found and cannot be used goes back to where it was.
-void StreamOrderedMemory::give_up(const std::shared_ptr<MemoryPool>& pool, const PoolExtent& extent) noexcept {
-  for (auto& [address, freed] : allocations_) {
-    const bool same = freed.passed_on && freed.extent.chunk == extent.chunk && freed.extent.offset == extent.offset;
-    if (!same) continue;
-    freed.passed_on = false;
-    pool->used.add(taken_by(freed));
-    return;
-  }
-  pool->give_back(extent);
+  allocation.address = allocation.extent.chunk->address + allocation.extent.offset;
+  allocation.id = next_id_++;
+  pool->used.add(bytes);
+  ++pool->allocations;
+  *address = allocation.address;
+  auto node = made.extract(made.begin());
+  node.key() = *address;
+  allocations_.insert(std::move(node));
+  return {};
 }
 
 Answer StreamOrderedMemory::begin_free(CUdeviceptr address, StreamId stream, std::uint64_t* token) {
@@ -165,62 +141,87 @@ Answer StreamOrderedMemory::begin_free(CUdeviceptr address, StreamId stream, std
   }
   *token = allocation.free_token = next_id_++;
   allocation.freed_in = stream;
+  allocation.pool->used.subtract(allocation.bytes);
   ++freeing_;
   return {};
 }
 
 void StreamOrderedMemory::cancel_free(CUdeviceptr address, std::uint64_t token) noexcept {
+  if (passed_on_.contains(token)) return finish_free(address, token);  // somebody else has the bytes: too late
   const auto found = allocations_.find(address);
   if (found == allocations_.end()) return;
   PoolAllocation& allocation = found->second;
   if (allocation.graph) return cancel_graph_free(address);
   if (allocation.free_token != token) return;
-  if (allocation.passed_on) return finish_free(address, token);  // somebody else has the bytes: too late
   allocation.free_token = 0;
+  allocation.pool->used.add(allocation.bytes);
   --freeing_;
 }
 
 void StreamOrderedMemory::finish_free(CUdeviceptr address, std::uint64_t token) noexcept {
+  if (const auto passed_on = passed_on_.find(token); passed_on != passed_on_.end())
+    return free_ran(passed_on_, passed_on);
   const auto found = allocations_.find(address);
   if (found == allocations_.end()) return;
-  PoolAllocation& allocation = found->second;
-  if (allocation.graph) return run_free_node(address);
-  if (allocation.free_token != token) return;
-  allocation.free_token = 0;
+  if (found->second.graph) return run_free_node(address);
+  if (found->second.free_token != token) return;
   --freeing_;
-  allocation.freed->store(true, std::memory_order_release);
-  release_bytes(allocation);
-  erase(found);
+  found->second.pool->give_back_from(found->second.freed_in, found->second.extent);
+  free_ran(allocations_, found);
 }
 
-void StreamOrderedMemory::release_bytes(PoolAllocation& allocation) noexcept {
+void StreamOrderedMemory::free_ran(Allocations& among, Allocations::iterator found) noexcept {
+  found->second.freed->store(true, std::memory_order_release);
+  const auto pool = std::move(found->second.pool);
+  among.erase(found);
+  forget_allocation_of(pool);
+}
+
+void StreamOrderedMemory::forget_allocation_of(const std::shared_ptr<MemoryPool>& pool) noexcept {
+  --pool->allocations;
+  forget_if_unused(pool);
+}
+
+void StreamOrderedMemory::release_graph_bytes(PoolAllocation& allocation) noexcept {
   if (allocation.extent.chunk == nullptr) return;
-  if (allocation.pool->place().is_host()) (void)host_view_(allocation, false);
-  if (!allocation.passed_on) {
-    allocation.pool->used.subtract(taken_by(allocation));
-    allocation.pool->give_back_from(allocation.freed_in, allocation.extent);
-  }
+  allocation.pool->used.subtract(taken_by(allocation));
+  allocation.pool->give_back(allocation.extent);
   allocation.extent.chunk = nullptr;
 }
 
-void StreamOrderedMemory::erase(Allocations::iterator found) noexcept {
-  PoolAllocation& allocation = found->second;
-  addresses_.give_back(found->first, taken_by(allocation));
-  const auto pool = allocation.pool;
-  --pool->allocations;
+void StreamOrderedMemory::erase_of_graph(Allocations::iterator found) noexcept {
+  sources_.addresses.give_back(found->first, taken_by(found->second));
+  const auto pool = std::move(found->second.pool);
   allocations_.erase(found);
-  forget_if_unused(pool);
+  forget_allocation_of(pool);
 }
 
 Answer StreamOrderedMemory::promise(CUdeviceptr* address, std::uint64_t bytes,
                                     const std::shared_ptr<MemoryPool>& pool) {
-  PoolAllocation allocation;
+  Allocations made;
+  PoolAllocation& allocation = made[0];
   allocation.bytes = bytes;
   allocation.pool = pool;
   allocation.graph = true;
   allocation.live = false;
   allocation.owned = true;
-  return add(std::move(allocation), address);
+  const std::uint64_t alignment = alignment_for(allocation);
+  const std::uint64_t taken = taken_by(allocation);
+  const auto where = taken < bytes || taken == 0
+                         ? std::nullopt
+                         : sources_.addresses.take(taken, alignment, round_up(next_address_, alignment));
+  if (!where)
+    return {CUDA_ERROR_OUT_OF_MEMORY, Rule::reserve_space,
+            fmt::format("{} bytes asked, the largest free piece of addresses has {}", bytes,
+                        sources_.addresses.largest_free_piece())};
+  allocation.address = *address = *where;
+  allocation.id = next_id_++;
+  next_address_ = *where + taken;
+  ++pool->allocations;
+  auto node = made.extract(made.begin());
+  node.key() = *where;
+  allocations_.insert(std::move(node));
+  return {};
 }
 
 Answer StreamOrderedMemory::add_free_node(CUdeviceptr address) {
@@ -254,7 +255,7 @@ Answer StreamOrderedMemory::begin_launch(CUdeviceptr address, bool reuse, bool* 
 void StreamOrderedMemory::cancel_launch(CUdeviceptr address) noexcept {
   const auto found = allocations_.find(address);
   if (found == allocations_.end()) return;
-  if (--found->second.launches == 0) release_bytes(found->second);
+  if (--found->second.launches == 0) release_graph_bytes(found->second);
 }
 
 Answer StreamOrderedMemory::begin_graph_free(CUdeviceptr address) {
@@ -280,8 +281,8 @@ void StreamOrderedMemory::run_free_node(CUdeviceptr address) noexcept {
   PoolAllocation& allocation = found->second;
   allocation.live = false;
   if (allocation.frees > 0) --allocation.frees;
-  if (allocation.launches > 0 && --allocation.launches == 0) release_bytes(allocation);
-  if (allocation.launches == 0 && !allocation.owned) erase(found);
+  if (allocation.launches > 0 && --allocation.launches == 0) release_graph_bytes(allocation);
+  if (allocation.launches == 0 && !allocation.owned) erase_of_graph(found);
 }
 
 void StreamOrderedMemory::forget_promise(CUdeviceptr address) noexcept {
@@ -290,26 +291,36 @@ void StreamOrderedMemory::forget_promise(CUdeviceptr address) noexcept {
   PoolAllocation& allocation = found->second;
   allocation.owned = false;
   if (allocation.live) return;
-  release_bytes(allocation);
-  erase(found);
+  release_graph_bytes(allocation);
+  erase_of_graph(found);
 }
 
 const PoolAllocation* StreamOrderedMemory::find(CUdeviceptr address) const {
-  auto after = allocations_.upper_bound(address);
-  if (after == allocations_.begin()) return nullptr;
-  const PoolAllocation& candidate = std::prev(after)->second;
-  return address - candidate.address < candidate.bytes ? &candidate : nullptr;
+  return containing(address, 1);
+}
+
+// Work that was submitted before a free may touch all of what was freed, though it has been passed on in part.
+const PoolAllocation* StreamOrderedMemory::containing(CUdeviceptr address, std::uint64_t bytes) const {
+  const auto holds = [&](const PoolAllocation& allocation) {
+    const std::uint64_t offset = address - allocation.address;
+    return offset < allocation.bytes && bytes <= allocation.bytes - offset;
+  };
+  const auto after = allocations_.upper_bound(address);
+  if (after != allocations_.begin() && holds(std::prev(after)->second)) return &std::prev(after)->second;
+  const auto found =
+      std::find_if(passed_on_.begin(), passed_on_.end(), [&](const auto& entry) { return holds(entry.second); });
+  return found == passed_on_.end() ? nullptr : &found->second;
 }
 
 bool StreamOrderedMemory::promised(CUdeviceptr address, std::uint64_t bytes) const {
-  const PoolAllocation* allocation = find(address);
-  return allocation != nullptr && !allocation->live && bytes <= allocation->bytes - (address - allocation->address);
+  const PoolAllocation* allocation = containing(address, bytes);
+  return allocation != nullptr && !allocation->live;
 }
 
 Answer StreamOrderedMemory::resolve(CUdeviceptr address, std::uint64_t bytes, Accessor who, bool write,
                                     std::vector<Segment>& segments) const {
-  const PoolAllocation* allocation = find(address);
-  if (allocation == nullptr || bytes > allocation->bytes - (address - allocation->address))
+  const PoolAllocation* allocation = containing(address, bytes);
+  if (allocation == nullptr)
     return {CUDA_ERROR_INVALID_VALUE, Rule::access_needed,
             fmt::format("{:#x} + {} is not inside one allocation", address, bytes)};
   if (!allocation->live)

@@ -3,13 +3,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "emulator/model/answer.hpp"
+#include "emulator/answer.hpp"
 #include "emulator/model/memory_pool.hpp"
 #include "emulator/model/virtual_memory.hpp"
 
@@ -27,8 +26,7 @@ struct PoolAllocation {
   // A free that was asked for and has not run.
   std::uint64_t free_token = 0;  // 0: there is none
   StreamId freed_in = 0;
-  Signal freed;            // set when it has run
-  bool passed_on = false;  // somebody else has the extent by now
+  Signal freed;  // set when it has run
   // Of a graph's allocation.
   bool graph = false;
   bool live = true;        // may be touched: between its allocation node and its free alone
@@ -38,20 +36,19 @@ struct PoolAllocation {
   unsigned frees = 0;      // asked for, that have not run
 };
 
-// Every allocation has addresses of its own, which are nobody's as soon as its free has run, so that a use after that
-// is always noticed; only the bytes behind them are used again. Not thread-safe.
+// An allocation lies where its bytes are in their pool, so that what has a freed allocation's bytes has its address,
+// too; until then, a use of it is noticed as soon as its free has run. Memory of graphs has addresses of its own. Not
+// thread-safe.
 class StreamOrderedMemory {
  public:
-  // Makes an allocation of host memory appear in the process, or disappear. Answers false if the system refuses.
-  using HostView = std::function<bool(const PoolAllocation&, bool visible)>;
-
-  StreamOrderedMemory(std::uint64_t granularity, PhysicalStore& store, AddressSpace& addresses, HostView host_view)
-      : granularity_(granularity), store_(store), addresses_(addresses), host_view_(std::move(host_view)) {}
+  explicit StreamOrderedMemory(PoolSources sources) : sources_(std::move(sources)) {}
   StreamOrderedMemory(const StreamOrderedMemory&) = delete;
   StreamOrderedMemory& operator=(const StreamOrderedMemory&) = delete;
   ~StreamOrderedMemory() = default;
 
-  [[nodiscard]] std::shared_ptr<MemoryPool> create_pool(Place place, std::uint64_t max_bytes);
+  [[nodiscard]] std::shared_ptr<MemoryPool> create_pool(const PoolKind& kind);
+  // The pool that graphs take memory of a place from.
+  [[nodiscard]] std::shared_ptr<MemoryPool> create_graph_pool(Place place);
   // The pool takes no new allocations and goes with its last one.
   void destroy_pool(const std::shared_ptr<MemoryPool>& pool) noexcept;
 
@@ -81,7 +78,8 @@ class StreamOrderedMemory {
   // The last graph with the allocation node is gone: the addresses go too, be it with the free that is still due.
   void forget_promise(CUdeviceptr address) noexcept;
 
-  // The allocation that contains the address, or null.
+  // The allocation that contains the address, or null. One whose free has not run is found where no other has its
+  // bytes.
   [[nodiscard]] const PoolAllocation* find(CUdeviceptr address) const;
   // Whether the range lies in memory of a graph that is not live now.
   [[nodiscard]] bool promised(CUdeviceptr address, std::uint64_t bytes) const;
@@ -92,10 +90,10 @@ class StreamOrderedMemory {
   // What synchronizing does: pools that hold more than they are told to give unused memory back.
   void release_above_thresholds() noexcept;
 
-  [[nodiscard]] std::size_t live_allocations() const { return allocations_.size(); }
+  [[nodiscard]] std::size_t live_allocations() const { return allocations_.size() + passed_on_.size(); }
 
  private:
-  using Allocations = std::map<CUdeviceptr, PoolAllocation>;
+  using Allocations = std::map<std::uint64_t, PoolAllocation>;
 
   [[nodiscard]] std::uint64_t alignment_for(const PoolAllocation& allocation) const;
   [[nodiscard]] static std::uint64_t taken_by(const PoolAllocation& allocation);
@@ -104,22 +102,22 @@ class StreamOrderedMemory {
   [[nodiscard]] bool take_over(PoolAllocation& allocation, std::uint64_t bytes, StreamId stream, TakeOver which,
                                Signal* wait_for);
   Answer find_bytes(PoolAllocation& allocation, StreamId stream, Signal* wait_for);
-  Answer add(PoolAllocation allocation, CUdeviceptr* address);
-  void give_up(const std::shared_ptr<MemoryPool>& pool, const PoolExtent& extent) noexcept;
+  [[nodiscard]] std::shared_ptr<MemoryPool> add_pool(const PoolKind& kind, MemoryPool::Addresses addresses);
   [[nodiscard]] Answer out_of_memory(const MemoryPool& pool, std::uint64_t bytes) const;
-  void release_bytes(PoolAllocation& allocation) noexcept;
-  void erase(Allocations::iterator found) noexcept;
+  void free_ran(Allocations& among, Allocations::iterator found) noexcept;
+  [[nodiscard]] const PoolAllocation* containing(CUdeviceptr address, std::uint64_t bytes) const;
+  void release_graph_bytes(PoolAllocation& allocation) noexcept;
+  void erase_of_graph(Allocations::iterator found) noexcept;
+  void forget_allocation_of(const std::shared_ptr<MemoryPool>& pool) noexcept;
   void forget_if_unused(const std::shared_ptr<MemoryPool>& pool) noexcept;
 
-  std::uint64_t granularity_;
-  PhysicalStore& store_;
-  AddressSpace& addresses_;
-  HostView host_view_;
+  const PoolSources sources_;
   std::vector<std::shared_ptr<MemoryPool>> pools_;
-  Allocations allocations_;
-  CUdeviceptr next_address_ = 0;  // addresses just freed are not given out again at once
+  Allocations allocations_;       // by address
+  Allocations passed_on_;         // by token: their free has not run, and another allocation has their bytes
+  CUdeviceptr next_address_ = 0;  // addresses just freed are not given to graphs again at once
   std::uint64_t next_id_ = 1;
-  std::size_t freeing_ = 0;  // allocations whose free has not run
+  std::size_t freeing_ = 0;  // allocations whose free has not run, of those that have their bytes
 };
 
 }  // namespace cuvmm::emulator::model

@@ -8,13 +8,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "emulator/answer.hpp"
 #include "emulator/configuration.hpp"
 #include "emulator/model/address_space.hpp"
-#include "emulator/model/answer.hpp"
 #include "emulator/model/physical_store.hpp"
 #include "emulator/model/rights.hpp"
 
 namespace cuvmm::emulator::model {
+
+using namespace cuvmm::abi;
 
 // A handle to physical memory, as cuMemCreate or cuMemImportFromShareableHandle gave out. It stays known while it is
 // held (references) or mapped, so that it can be retained from an address.
@@ -127,6 +129,7 @@ class VirtualMemory {
   // Past the last of the mappings that follow each other without a hole from `mapping` on, and begin before `end`.
   [[nodiscard]] Mappings::iterator first_hole(Mappings::iterator mapping, CUdeviceptr end);
   [[nodiscard]] Handle* find_handle(CUmemGenericAllocationHandle value) const;
+  [[nodiscard]] bool was_handle(CUmemGenericAllocationHandle value) const;
   [[nodiscard]] Answer dead_handle(CUmemGenericAllocationHandle value) const;
   Handle& add_handle(Allocation& allocation, bool imported);
   void forget_if_unused(Handle& handle) noexcept;

@@ -71,8 +71,9 @@ Answer VirtualMemory::check_handle_types(const CUmemAllocationProp& properties) 
       return refused(CUDA_ERROR_NOT_SUPPORTED, Rule::create_handle_type, "this machine has no fabric handles");
     if (configuration_.profile.behaviour.fabric_creation_out_of_memory)
       return refused(CUDA_ERROR_OUT_OF_MEMORY, Rule::rights_on_behaviour, "fabric_creation_out_of_memory is on");
-    if (!configuration_.profile.imex_channel)
-      return refused(CUDA_ERROR_NOT_PERMITTED, Rule::create_fabric_permission, "there is no IMEX channel");
+    if (!store_.has_imex_channel())
+      return refused(CUDA_ERROR_NOT_PERMITTED, Rule::create_fabric_permission,
+                     "there is no IMEX channel that this process may open");
   }
   return {};
 }
@@ -139,8 +140,7 @@ Answer VirtualMemory::create(CUmemGenericAllocationHandle* handle, std::size_t b
   Allocation* allocation = store_.create(place, bytes, granted);
   if (allocation == nullptr)
     return {CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity,
-            fmt::format("{} bytes asked, {} free of {} {}", bytes, store_.ledger().free(place),
-                        store_.ledger().total(place),
+            fmt::format("{} bytes asked, {} free of {} {}", bytes, store_.free(place), store_.total(place),
                         place.is_host() ? std::string("on the host") : fmt::format("on device {}", place.device))};
   try {
     *handle = add_handle(*allocation, false).value;
@@ -174,15 +174,24 @@ Handle* VirtualMemory::find_handle(CUmemGenericAllocationHandle value) const {
 }
 
 Answer VirtualMemory::dead_handle(CUmemGenericAllocationHandle value) const {
-  return {CUDA_ERROR_INVALID_VALUE, Rule::handle_live,
-          value < next_handle_ && value >= first_handle && (value - first_handle) % handle_step == 0
-              ? fmt::format("handle {:#x} was released", value)
-              : fmt::format("{:#x} never was a handle", value)};
+  Answer answer(CUDA_ERROR_INVALID_VALUE, Rule::handle_live,
+                was_handle(value) ? fmt::format("handle {:#x} was released", value)
+                                  : fmt::format("{:#x} never was a handle", value));
+  answer.crashes = value != 0;
+  return answer;
+}
+
+bool VirtualMemory::was_handle(CUmemGenericAllocationHandle value) const {
+  return value < next_handle_ && value >= first_handle && (value - first_handle) % handle_step == 0;
 }
 
 Answer VirtualMemory::release(CUmemGenericAllocationHandle value) {
   Handle* handle = find_handle(value);
-  if (handle == nullptr) return dead_handle(value);
+  if (handle == nullptr) {
+    Answer answer = dead_handle(value);
+    answer.crashes = answer.crashes && !was_handle(value);  // a second release is noticed
+    return answer;
+  }
   --handle->references;
   forget_if_unused(*handle);
   return {};

@@ -32,7 +32,7 @@ Answer VirtualMemory::reserve(CUdeviceptr* address, std::size_t bytes, std::size
   if (bytes == 0 || !aligned(bytes))
     return {CUDA_ERROR_INVALID_VALUE, Rule::reserve_size,
             fmt::format("size is {} bytes, granularity {}", bytes, granularity)};
-  constexpr std::uint64_t largest_alignment = std::uint64_t{1} << 47;
+  constexpr std::uint64_t largest_alignment = std::uint64_t{1} << 48;
   if (alignment != 0 && (!std::has_single_bit(alignment) || alignment > largest_alignment))
     return {CUDA_ERROR_INVALID_VALUE, Rule::reserve_alignment, fmt::format("alignment is {}", alignment)};
   if (!aligned(hint) || (alignment != 0 && hint % alignment != 0))
@@ -181,6 +181,7 @@ Answer VirtualMemory::check_whole_mappings(CUdeviceptr address, std::uint64_t by
 }
 
 Answer VirtualMemory::tolerated(Rule rule, std::string detail) const {
+  if (configuration_.is_off(text(rule).id)) return {};
   if (configuration_.mode == Mode::strict) return {CUDA_ERROR_INVALID_VALUE, rule, std::move(detail)};
   warn_(rule, detail);
   return {};
@@ -229,8 +230,9 @@ Answer VirtualMemory::check_access_descriptor(const CUmemAccessDesc& descriptor,
       if (descriptor.location.id < 0 || descriptor.location.id >= configuration_.devices)
         return refused(CUDA_ERROR_INVALID_VALUE, Rule::access_descriptors, "no such device");
       for (auto mapping = first; mapping != last; ++mapping) {
-        const Place place = mapping->second.handle->allocation->place;
-        if (!place.is_host() && !configuration_.can_access_peer(descriptor.location.id, place.device))
+        const Allocation& memory = *mapping->second.handle->allocation;
+        const Place place = memory.place;
+        if (!place.is_host() && !memory.remote && !configuration_.can_access_peer(descriptor.location.id, place.device))
           return refused(CUDA_ERROR_INVALID_DEVICE, Rule::access_peer,
                          fmt::format("it cannot reach device {}", place.device));
       }
@@ -310,7 +312,8 @@ Answer VirtualMemory::get_access(unsigned long long* flags, const CUmemLocation*
     return {CUDA_ERROR_INVALID_VALUE, Rule::access_query, fmt::format("{:#x} is not mapped", address)};
   const Rights& rights = mapping->rights;
   if (location->type == CU_MEM_LOCATION_TYPE_HOST)
-    *flags = static_cast<unsigned long long>(rights.least_with_host());
+    *flags = static_cast<unsigned long long>(mapping->handle->allocation->place.is_host() ? rights.least_with_host()
+                                                                                          : rights.least_of_devices());
   else
     *flags = static_cast<unsigned long long>(rights.get(device ? Accessor::device(location->id) : Accessor::host()));
   return {};

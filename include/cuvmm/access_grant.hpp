@@ -38,7 +38,8 @@ void grant(const Mapping& mapping, const Location& location, AccessRights rights
 // Takes all rights of the location away.
 void revoke(const Mapping& mapping, const Location& location);
 
-// The rights that the location has (cuMemGetAccess).
+// The rights that the location has (cuMemGetAccess). Asked of device memory for the host, which never reaches it, H200s
+// tell the rights of the device.
 [[nodiscard]] AccessRights access(const Mapping& mapping, const Location& location);
 
 }  // namespace cuvmm

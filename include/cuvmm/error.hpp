@@ -39,8 +39,9 @@ struct Failure {
   std::string arguments;  // "pointer = 0x7f0000000000, size = 2097152 (2 MiB)"
   int code = 0;           // the driver's CUresult; 0 where the library itself refused
   std::string code_name;  // "CUDA_ERROR_INVALID_VALUE"
-  std::string rule;       // the rule that was broken
-  std::string way_out;    // what to do about it
+  std::string rule_ids;  // of the rule in the rule book: "MAP-WHOLE-ALLOCATION"; several, where the code leaves it open
+  std::string rule;      // the rule that was broken
+  std::string way_out;   // what to do about it
 
   std::optional<std::size_t> asked_bytes;         // out of memory: what the caller asked for
   std::optional<std::size_t> rounded_bytes;       //   what that is in whole units of the granularity

@@ -17,144 +17,161 @@ struct CallAdvice {
 constexpr auto call_advice = std::to_array<CallAdvice>({
     {EntryPoint::cuMemGetAllocationGranularity,
      CUDA_ERROR_INVALID_VALUE,
-     {"The properties must name a location and a known handle type, and the option must be minimum or recommended",
+     {"GRANULARITY-OPTION, CREATE-PROPERTIES, CREATE-HANDLE-TYPE",
+      "The properties must name a location and a known handle type, and the option must be minimum or recommended",
       "Fill in the properties as for cuMemCreate"}},
 
     {EntryPoint::cuMemCreate,
      CUDA_ERROR_INVALID_VALUE,
-     {"The size must be a multiple of the granularity and not 0, the type PINNED, the location one that can hold "
+     {"CREATE-SIZE-GRANULARITY, CREATE-PROPERTIES, CREATE-LOCATION, CREATE-HANDLE-TYPE, FLAGS-ZERO",
+      "The size must be a multiple of the granularity and not 0, the type PINNED, the location one that can hold "
       "memory, flags and reserved fields 0; HOST memory cannot be exportable, and Windows handle types need Windows",
       "Round the size up to cuMemGetAllocationGranularity, and use HOST_NUMA for host memory that is to be shared"}},
     {EntryPoint::cuMemCreate,
      CUDA_ERROR_INVALID_DEVICE,
-     {"The location must be a device that the driver shows to this process",
+     {"CREATE-LOCATION", "The location must be a device that the driver shows to this process",
       "Use an ordinal below cuDeviceGetCount; CUDA_VISIBLE_DEVICES renumbers devices"}},
     {EntryPoint::cuMemCreate,
      CUDA_ERROR_OUT_OF_MEMORY,
-     {"The location has not that much free memory; memory that was released stays in use while mappings, exported "
+     {"CREATE-CAPACITY",
+      "The location has not that much free memory; memory that was released stays in use while mappings, exported "
       "descriptors or imports of it are left",
       "Release or recycle memory, close descriptors that are no longer needed, or ask for less"}},
     {EntryPoint::cuMemCreate,
      CUDA_ERROR_NOT_PERMITTED,
-     {"Fabric handles need an IMEX channel that this process may open, even where the device attribute says that they "
+     {"CREATE-FABRIC-IMEX",
+      "Fabric handles need an IMEX channel that this process may open, even where the device attribute says that they "
       "are supported",
       "Have /dev/nvidia-caps-imex-channels/channel0 created and made accessible, or ask for POSIX_FILE_DESCRIPTOR "
       "handles alone"}},
     {EntryPoint::cuMemCreate,
      CUDA_ERROR_NOT_SUPPORTED,
-     {"The device does not support these properties", "Ask the device for each feature before asking for it here"}},
+     {"VMM-SUPPORTED", "The device does not support these properties",
+      "Ask the device for each feature before asking for it here"}},
 
     {EntryPoint::cuMemRelease,
      CUDA_ERROR_INVALID_VALUE,
-     {"Each handle is released once for each cuMemCreate, import or retain that returned it",
+     {"HANDLE-LIVE", "Each handle is released once for each cuMemCreate, import or retain that returned it",
       "Release it once; a handle that was never given out can crash the driver"}},
 
     {EntryPoint::cuMemAddressReserve,
      CUDA_ERROR_INVALID_VALUE,
-     {"The size must be a multiple of the granularity and not 0, the alignment 0 or a power of two, a hint aligned to "
+     {"RESERVE-SIZE-GRANULARITY, RESERVE-ALIGNMENT, RESERVE-HINT-ALIGNED, FLAGS-ZERO",
+      "The size must be a multiple of the granularity and not 0, the alignment 0 or a power of two, a hint aligned to "
       "the granularity, and flags 0",
       "Round the size up to the granularity, and pass alignment 0 and no hint unless they are needed"}},
     {EntryPoint::cuMemAddressReserve,
      CUDA_ERROR_OUT_OF_MEMORY,
-     {"No range of virtual addresses of that size is free; one reservation can be at most 2^46 bytes on current "
+     {"RESERVE-SPACE",
+      "No range of virtual addresses of that size is free; one reservation can be at most 2^46 bytes on current "
       "drivers. Device memory has nothing to do with it",
       "Reserve a smaller range, or free reservations that are no longer needed"}},
 
     {EntryPoint::cuMemAddressFree,
      CUDA_ERROR_INVALID_VALUE,
-     {"Address and size must be exactly those of one reservation, with no mapping left in it",
+     {"FREE-WHOLE-RESERVATION, FREE-AFTER-UNMAP",
+      "Address and size must be exactly those of one reservation, with no mapping left in it",
       "Unmap everything in the range first, then free it whole"}},
 
     {EntryPoint::cuMemMap,
      CUDA_ERROR_INVALID_VALUE,
-     {"The range must start inside a reservation on a multiple of the granularity, overlap no mapping, and not be "
+     {"MAP-IN-RESERVATION, MAP-ADDRESS-ALIGNED, MAP-FREE-ADDRESSES, FLAGS-ZERO",
+      "The range must start inside a reservation on a multiple of the granularity, overlap no mapping, and not be "
       "empty; the handle must be a live one and flags 0",
       "Reserve the addresses first, and unmap what is mapped there"}},
     {EntryPoint::cuMemMap,
      CUDA_ERROR_NOT_SUPPORTED,
-     {"A mapping covers a whole allocation: offset 0, and the size that was given to cuMemCreate",
+     {"MAP-WHOLE-ALLOCATION",
+      "A mapping covers a whole allocation: offset 0, and the size that was given to cuMemCreate",
       "Map the whole allocation; where parts are to be mapped singly, create one allocation for each part. The "
       "importer of a handle must be told its size"}},
 
     {EntryPoint::cuMemUnmap,
      CUDA_ERROR_INVALID_VALUE,
-     {"The range must lie in a reservation and cover mappings only as a whole",
+     {"UNMAP-IN-RESERVATION, UNMAP-WHOLE-MAPPINGS",
+      "The range must lie in a reservation and cover mappings only as a whole",
       "Unmap from the start of a mapping to the end of a mapping"}},
 
     {EntryPoint::cuMemSetAccess,
      CUDA_ERROR_INVALID_VALUE,
-     {"The range must begin and end with mapped memory and cover mappings only as a whole; the list must not be empty, "
+     {"ACCESS-WHOLE-MAPPINGS, ACCESS-DESCRIPTORS",
+      "The range must begin and end with mapped memory and cover mappings only as a whole; the list must not be empty, "
       "each location a device or the host, and each right NONE, READ or READWRITE",
       "Map the memory first and grant over whole mappings"}},
     {EntryPoint::cuMemSetAccess,
      CUDA_ERROR_INVALID_DEVICE,
-     {"Each location must be a device that the driver shows to this process", "Use an ordinal below cuDeviceGetCount"}},
+     {"ACCESS-DESCRIPTORS", "Each location must be a device that the driver shows to this process",
+      "Use an ordinal below cuDeviceGetCount"}},
     {EntryPoint::cuMemSetAccess,
      CUDA_ERROR_NOT_SUPPORTED,
-     {"Device memory cannot be granted to the host on this machine",
+     {"ACCESS-HOST-LOCATION", "Device memory cannot be granted to the host on this machine",
       "Copy through cuMemcpy, or create the memory on HOST or HOST_NUMA"}},
     {EntryPoint::cuMemSetAccess,
      CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
-     {"The device cannot reach the memory of the other device", "Ask cuDeviceCanAccessPeer before granting"}},
+     {"ACCESS-PEER", "The device cannot reach the memory of the other device",
+      "Ask cuDeviceCanAccessPeer before granting"}},
 
     {EntryPoint::cuMemGetAccess,
      CUDA_ERROR_INVALID_VALUE,
-     {"The address must be mapped", "Map memory there before asking for the rights to it"}},
+     {"ACCESS-QUERY", "The address must be mapped", "Map memory there before asking for the rights to it"}},
 
     {EntryPoint::cuMemRetainAllocationHandle,
      CUDA_ERROR_INVALID_VALUE,
-     {"The address must lie in a mapping made by cuMemMap; memory of cuMemAlloc has no handle",
+     {"RETAIN-MAPPED", "The address must lie in a mapping made by cuMemMap; memory of cuMemAlloc has no handle",
       "Pass an address inside a live mapping"}},
 
     {EntryPoint::cuMemGetAllocationPropertiesFromHandle,
      CUDA_ERROR_INVALID_VALUE,
-     {"The handle must be a live one and the properties not null", "Pass a handle that has not been released"}},
+     {"HANDLE-LIVE, OUTPUT-POINTER", "The handle must be a live one and the properties not null",
+      "Pass a handle that has not been released"}},
 
     {EntryPoint::cuMemExportToShareableHandle,
      CUDA_ERROR_INVALID_VALUE,
-     {"Memory can be exported only as a handle type that was asked for when it was created, with flags 0; imported "
+     {"EXPORT-REQUESTED, EXPORT-NOT-IMPORTED, FLAGS-ZERO",
+      "Memory can be exported only as a handle type that was asked for when it was created, with flags 0; imported "
       "memory cannot be exported again",
       "Name the handle type in the properties given to cuMemCreate"}},
     {EntryPoint::cuMemExportToShareableHandle,
      CUDA_ERROR_NOT_PERMITTED,
-     {"Fabric handles need an IMEX channel that this process may open",
+     {"CREATE-FABRIC-IMEX", "Fabric handles need an IMEX channel that this process may open",
       "Have the channel device file created and made accessible, or export a file descriptor"}},
 
     {EntryPoint::cuMemImportFromShareableHandle,
      CUDA_ERROR_UNKNOWN,
-     {"The descriptor must be an open one that the driver exported, received by this process",
+     {"IMPORT-DESCRIPTOR", "The descriptor must be an open one that the driver exported, received by this process",
       "Send descriptors between processes with SCM_RIGHTS, never as numbers"}},
     {EntryPoint::cuMemImportFromShareableHandle,
      CUDA_ERROR_NOT_SUPPORTED,
-     {"This machine does not import handles of that type", "Import the type that the exporter used"}},
+     {"IMPORT-TYPE", "This machine does not import handles of that type", "Import the type that the exporter used"}},
     {EntryPoint::cuMemImportFromShareableHandle,
      CUDA_ERROR_NOT_PERMITTED,
-     {"Fabric handles need an IMEX channel that this process may open",
+     {"CREATE-FABRIC-IMEX", "Fabric handles need an IMEX channel that this process may open",
       "Have the channel device file created and made accessible, or use file descriptors"}},
 
     {EntryPoint::cuIpcGetMemHandle,
      CUDA_ERROR_INVALID_VALUE,
-     {"Legacy IPC works on memory of cuMemAlloc only, never on memory of cuMemCreate",
+     {"IPC-NOT-FOR-VMM", "Legacy IPC works on memory of cuMemAlloc only, never on memory of cuMemCreate",
       "Export the allocation's handle with cuMemExportToShareableHandle"}},
     {EntryPoint::cuMemFree,
      CUDA_ERROR_INVALID_VALUE,
-     {"cuMemFree takes what cuMemAlloc returned, never a mapped address", "Unmap with cuMemUnmap instead"}},
+     {"FREE-WHAT-WAS-ALLOCATED", "cuMemFree takes what cuMemAlloc returned, never a mapped address",
+      "Unmap with cuMemUnmap instead"}},
 
     {EntryPoint::cuMulticastCreate,
      CUDA_ERROR_INVALID_VALUE,
-     {"The size must be a multiple of the multicast granularity, the number of devices not 0, and flags 0",
+     {"", "The size must be a multiple of the multicast granularity, the number of devices not 0, and flags 0",
       "Fill in the size, ask cuMulticastGetGranularity with it, and round it up"}},
     {EntryPoint::cuMulticastBindMem,
      CUDA_ERROR_OUT_OF_MEMORY,
-     {"The switch between the devices has no room for another multicast object",
+     {"", "The switch between the devices has no room for another multicast object",
       "Let several buffers share one object at different offsets, or let all ranks go on without multicast"}},
     {EntryPoint::cuMulticastBindAddr,
      CUDA_ERROR_OUT_OF_MEMORY,
-     {"The switch between the devices has no room for another multicast object",
+     {"", "The switch between the devices has no room for another multicast object",
       "Let several buffers share one object at different offsets, or let all ranks go on without multicast"}},
     {EntryPoint::cuMulticastBindMem,
      CUDA_ERROR_ILLEGAL_STATE,
-     {"The fabric manager cannot set up multicast", "Have the fabric manager checked; go on without multicast"}},
+     {"", "The fabric manager cannot set up multicast", "Have the fabric manager checked; go on without multicast"}},
 });
 
 constexpr auto copies_and_memsets = std::to_array<EntryPoint>(
@@ -170,29 +187,34 @@ struct CodeAdvice {
 };
 
 constexpr auto code_advice = std::to_array<CodeAdvice>({
-    {CUDA_ERROR_NOT_INITIALIZED, {"cuInit comes before every other call", "Open the driver with Driver::open"}},
+    {CUDA_ERROR_NOT_INITIALIZED,
+     {"INIT-FIRST", "cuInit comes before every other call", "Open the driver with Driver::open"}},
     {CUDA_ERROR_DEINITIALIZED,
-     {"The driver has shut down: the process is ending", "Destroy all owners before main returns"}},
+     {"", "The driver has shut down: the process is ending", "Destroy all owners before main returns"}},
     {CUDA_ERROR_INVALID_CONTEXT,
-     {"The call needs a current context that is alive", "Make one current: cuvmm::CurrentContext"}},
+     {"CONTEXT-CURRENT", "The call needs a current context that is alive", "Make one current: cuvmm::CurrentContext"}},
     {CUDA_ERROR_INVALID_DEVICE,
-     {"The device must be one that the driver shows to this process",
+     {"DEVICE-EXISTS", "The device must be one that the driver shows to this process",
       "Use an ordinal below the device count; CUDA_VISIBLE_DEVICES renumbers devices"}},
     {CUDA_ERROR_ILLEGAL_ADDRESS,
-     {"Work on the device touched an address that is not mapped, or not granted to that device; unmapping does not "
+     {"ACCESS-NEEDED, UNMAP-NOT-WHILE-IN-USE",
+      "Work on the device touched an address that is not mapped, or not granted to that device; unmapping does not "
       "wait "
       "for work that still uses the range. The context cannot be used any more",
       "Wait for all work on a range before unmapping it or changing its rights; start again with a new context"}},
     {CUDA_ERROR_LAUNCH_FAILED,
-     {"A kernel ended with an exception, and the context cannot be used any more", "Start again with a new context"}},
-    {CUDA_ERROR_NOT_PERMITTED, {"This process may not do that", "Ask an administrator for the permission"}},
+     {"", "A kernel ended with an exception, and the context cannot be used any more",
+      "Start again with a new context"}},
+    {CUDA_ERROR_NOT_PERMITTED, {"", "This process may not do that", "Ask an administrator for the permission"}},
     {CUDA_ERROR_SYSTEM_NOT_READY,
-     {"The fabric manager is not ready, which may pass",
+     {"", "The fabric manager is not ready, which may pass",
       "Try again a few times; all ranks together if there are several"}},
     {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-     {"The call is not allowed while a stream of this thread or process is capturing, and the capture is now invalid",
+     {"NOT-DURING-CAPTURE, CAPTURE-NOT-OBSERVED",
+      "The call is not allowed while a stream of this thread or process is capturing, and the capture is now invalid",
       "Exchange the thread's capture mode for RELAXED around the call, or make it outside the capture"}},
-    {CUDA_ERROR_NO_DEVICE, {"The driver shows no device to this process", "Check nvidia-smi and CUDA_VISIBLE_DEVICES"}},
+    {CUDA_ERROR_NO_DEVICE,
+     {"", "The driver shows no device to this process", "Check nvidia-smi and CUDA_VISIBLE_DEVICES"}},
 });
 
 bool is_copy_or_memset(EntryPoint entry) noexcept {
@@ -227,10 +249,10 @@ Advice advice_for(EntryPoint entry, CUresult result) noexcept {
   for (const CallAdvice& each : call_advice)
     if (each.entry == entry && each.result == result) return each.advice;
   if (result == CUDA_ERROR_INVALID_VALUE && is_copy_or_memset(entry))
-    return {
-        "The device of the current context needs the right to read or write each byte that is touched, and all of "
-        "them must be mapped",
-        "Grant READ or READWRITE to that device over whole mappings, and stay within them"};
+    return {"ACCESS-NEEDED",
+            "The device of the current context needs the right to read or write each byte that is touched, and all of "
+            "them must be mapped",
+            "Grant READ or READWRITE to that device over whole mappings, and stay within them"};
   for (const CodeAdvice& each : code_advice)
     if (each.result == result) return each.advice;
   return {};

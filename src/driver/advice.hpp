@@ -11,6 +11,7 @@
 namespace cuvmm::driver {
 
 struct Advice {
+  std::string_view rule_ids;  // of the rule book, those that the code can mean
   std::string_view rule;
   std::string_view way_out;
 };

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string_view>
 
 #include "driver/advice.hpp"
 #include "driver/result_names.hpp"
@@ -37,6 +38,12 @@ std::string name_of(Interface& driver, CUresult result) {
   return {};
 }
 
+// "MAP-WHOLE-ALLOCATION: ...": how long the id is; 0 if the text does not begin with one.
+std::size_t end_of_rule_id(std::string_view text) noexcept {
+  const std::size_t end = text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ-");
+  return end != std::string_view::npos && end > 0 && text.substr(end).starts_with(": ") ? end : 0;
+}
+
 }  // namespace
 
 Failure describe_failure(Interface& driver, EntryPoint entry, CUresult result, std::string arguments,
@@ -58,10 +65,13 @@ Failure describe_failure(Interface& driver, EntryPoint entry, CUresult result, s
   } else if (!explanation.empty()) {
     // The way out stands on a line of its own, where there is one.
     const std::size_t end = explanation.find('\n');
-    failure.rule = explanation.substr(0, end);
+    const std::size_t id_end = end_of_rule_id(explanation);
+    failure.rule_ids = explanation.substr(0, id_end);
+    failure.rule = id_end == 0 ? explanation.substr(0, end) : explanation.substr(id_end + 2, end - id_end - 2);
     if (end != std::string::npos) failure.way_out = explanation.substr(end + 1);
   } else {
     const Advice advice = advice_for(entry, result);
+    failure.rule_ids = advice.rule_ids;
     failure.rule = advice.rule;
     failure.way_out = advice.way_out;
   }

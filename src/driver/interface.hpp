@@ -30,7 +30,8 @@ class Interface {
   [[nodiscard]] virtual bool emulated() const noexcept = 0;
 
   // Why the calling thread's last call to this driver failed, in words, where the driver knows more than its code
-  // says: the rule that was broken and, on a line of its own, the way out. Empty if it knows nothing more, or if that
+  // says: the rule that was broken, behind its id and a colon where it is one of the rule book, and, on a line of its
+  // own, the way out. Empty if it knows nothing more, or if that
   // call succeeded.
   [[nodiscard]] virtual std::string explanation() const {
     return {};

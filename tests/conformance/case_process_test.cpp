@@ -1,4 +1,4 @@
-#include "conformance/case_process.hpp"
+#include "conformance/cases/case_process.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -39,7 +39,7 @@ DriverFactory fake_driver(int devices, CUresult initialisation = CUDA_SUCCESS) {
 
 std::string run(CaseFunction function, Needs needs = no_driver, const DriverFactory& factory = no_factory(),
                 std::chrono::seconds time_limit = 60s) {
-  return run_case({"a.case", std::move(function), needs}, factory, time_limit);
+  return run_case({"a.case", std::move(function), needs}, forked(factory), time_limit);
 }
 
 TEST(CaseProcess, AnswersWhatTheCaseSays) {
@@ -92,6 +92,17 @@ TEST(CaseProcess, TellsThatDevicesAreMissing) {
   EXPECT_EQ(run(ok, needs_two_devices, fake_driver(2)), "OK");
 }
 
+TEST(RunTasks, KeepsWhatWasWrittenBeforeACrash) {
+  const Task dying{[](int descriptor) {
+    write_to(descriptor, "so far");
+    raise(SIGSEGV);
+  }};
+  run_tasks({dying}, {60s, 1}, [](std::size_t, const Ended& ended) {
+    EXPECT_EQ(ended.output, "so far");
+    EXPECT_EQ(ended.complaint(), "(signal 11)");
+  });
+}
+
 TEST(RunCases, ReportsInTheOrderOfTheCases) {
   std::vector<Case> cases;
   cases.reserve(12);
@@ -103,7 +114,7 @@ TEST(RunCases, ReportsInTheOrderOfTheCases) {
                      },
                      no_driver});
   std::string order;
-  run_cases(cases, no_factory(), {60s, 4}, [&](const Case& each, const std::string& answer) {
+  run_cases(cases, forked(no_factory()), {60s, 4}, [&](const Case& each, const std::string& answer) {
     EXPECT_EQ(each.id, "a." + answer);
     order += answer + " ";
   });
@@ -143,7 +154,7 @@ TEST(RunCases, RunsACaseAloneThatAsksForIt) {
   for (int i = 0; i < 9; ++i)
     cases.push_back({"a." + std::to_string(i), [&](Environment&) { return company(*running); },
                      i % 3 == 1 ? no_driver_alone : no_driver});
-  run_cases(cases, no_factory(), {60s, 4}, [](const Case& each, const std::string& answer) {
+  run_cases(cases, forked(no_factory()), {60s, 4}, [](const Case& each, const std::string& answer) {
     if (each.needs.alone) {
       EXPECT_EQ(answer, "1") << each.id;
     }
@@ -156,7 +167,7 @@ TEST(RunCases, RunsNoMoreAtATimeThanAsked) {
   cases.reserve(9);
   for (int i = 0; i < 9; ++i)
     cases.push_back({"a." + std::to_string(i), [&](Environment&) { return company(*running); }, no_driver});
-  run_cases(cases, no_factory(), {60s, 3},
+  run_cases(cases, forked(no_factory()), {60s, 3},
             [](const Case& each, const std::string& answer) { EXPECT_LE(std::stoi(answer), 3) << each.id; });
 }
 

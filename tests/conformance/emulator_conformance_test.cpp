@@ -2,13 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <iostream>
-#include <map>
 #include <set>
 
 #include "conformance/answers.hpp"
-#include "conformance/case_process.hpp"
-#include "conformance/drivers.hpp"
+#include "conformance/cases/case_process.hpp"
+#include "conformance/cases/drivers.hpp"
+#include "conformance/cases/entry_point_calls.hpp"
+#include "conformance/comparison.hpp"
 
 namespace cuvmm::conformance {
 
@@ -16,39 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr const char* crash = "(signal 11)";
-
-// The CPU itself dies of touching these addresses, with the emulated driver as with the real one.
-const std::set<std::string> faults_of_the_cpu = {
-    "host.cpu_deref_without_access", "host.cpu_deref_device_memory", "host.cpu_store_to_read_only",
-    "host.cpu_deref_after_revoke",   "host.cpu_deref_after_unmap",   "copy.host_inaccessible_source",
-};
-
-// Where the emulated driver answers otherwise on purpose.
-struct Exception {
-  std::string answer;  // the emulated driver's
-  std::string reason;
-};
-
-const std::map<std::string, Exception> exceptions = {
-    {"props.released", {"INVALID_VALUE", "the driver reads freed memory here, and was lucky"}},
-    {"sticky.unmap_under_kernel",
-     {"NOT_READY OK ILLEGAL_ADDRESS ILLEGAL_ADDRESS",
-      "the device still had the page's translation; the emulated one always notices"}},
-    {"sticky.revoke_under_kernel",
-     {"OK ILLEGAL_ADDRESS", "the device still had the page's translation; the emulated one always notices"}},
-    {"memory_info.allocated_1048577",
-     {"2048", "the driver had room left in a block; the emulated heap takes a new one"}},
-};
-
-// These need several processes on one emulated machine, which the emulator does not offer.
-const std::set<std::string> left_out = {
-    "xproc.exporter_killed", "xproc.exporter_killed_before_import", "xproc.integer_only",
-    "xproc.legacy_ipc",      "xproc.store_seen_by_exporter",
-};
-
 // "copy" of "copy.no_access", "capture.global" of "capture.global.free": a test's worth of cases.
-std::string group_of(const std::string& id) {
+std::string test_group_of(const std::string& id) {
   const std::size_t first = id.find('.');
   const std::size_t second = id.find('.', first + 1);
   return id.substr(0, second == std::string::npos ? first : second);
@@ -64,16 +33,50 @@ const Table& table() {
   return cases;
 }
 
-const std::map<std::string, std::string>& recorded() {
-  static const std::map<std::string, std::string> answers = read_answers(CUVMM_CONFORMANCE_ANSWERS);
+const Answers& recorded() {
+  static const Answers answers = recorded_answers("h200-580").value();
   return answers;
+}
+
+// Under the thread sanitizer there are not enough addresses for some (docs/emulator.md).
+bool too_large(const std::string& id) {
+#if defined(__SANITIZE_THREAD__)
+  static const std::set<std::string> large = {"reserve.2^40",       "reserve.2^44",       "reserve.2^46",
+                                              "reserve.align_2^40", "reserve.1000_of_1T", "reserve.memory_accounted"};
+  return large.count(id) != 0 || id.starts_with("border.reserve");
+#else
+  static_cast<void>(id);
+  return false;
+#endif
+}
+
+// Cases that were added since the answers were recorded: those of entry points that came with memory pools.
+bool awaits_recording(const std::string& id) {
+  static const std::set<std::string> all = [] {
+    std::set<std::string> ids;
+    for (const EntryPointCall& call : further_entry_point_calls())
+      for (const Case& each : table().cases()) {
+        const std::string name = "." + std::string(driver::name(call.entry_point));
+        const std::string group = test_group_of(each.id);
+        const std::size_t dot = each.id.find('.');
+        const bool of_every_entry_point = group.starts_with("not_initialized") || group.starts_with("no_context") ||
+                                          group.starts_with("zero") || group.starts_with("null");
+        if (of_every_entry_point && (each.id.substr(dot) + ".").starts_with(name + ".")) ids.insert(each.id);
+      }
+    return ids;
+  }();
+  for (const char* const group :
+       {"pool.", "pool_memory.", "graph_memory.", "user_object.", "managed.", "identity.", "sticky.further_"})
+    if (id.starts_with(group)) return true;
+  return all.contains(id);
 }
 
 // The recorded cases of a group that are asked of the emulator, in the table's order.
 std::vector<Case> cases_of(const std::string& group) {
   std::vector<Case> cases;
   for (const Case& each : table().cases())
-    if (group_of(each.id) == group && recorded().count(each.id) != 0 && left_out.count(each.id) == 0)
+    if (test_group_of(each.id) == group && recorded().count(each.id) != 0 && !why_unavailable(each, 2, true) &&
+        !too_large(each.id))
       cases.push_back(each);
   return cases;
 }
@@ -81,36 +84,29 @@ std::vector<Case> cases_of(const std::string& group) {
 std::vector<std::string> groups() {
   std::vector<std::string> names;
   for (const Case& each : table().cases())
-    if (const std::string name = group_of(each.id);
+    if (const std::string name = test_group_of(each.id);
         std::find(names.begin(), names.end(), name) == names.end() && !cases_of(name).empty())
       names.push_back(name);
   return names;
 }
 
-// Where the real driver brings the process down, the emulated one refuses.
-bool same(const std::string& id, const std::string& real, const std::string& emulated) {
-  if (real == crash && faults_of_the_cpu.count(id) == 0) return emulated.find("INVALID_VALUE") != std::string::npos;
-  return emulated == real;
-}
-
-void expect_same(const std::string& id, const std::string& real, const std::string& emulated) {
-  if (const auto exception = exceptions.find(id); exception != exceptions.end()) {
-    EXPECT_EQ(emulated, exception->second.answer) << id << " is an exception; the real driver answered " << real;
-    EXPECT_FALSE(same(id, real, emulated)) << id << " differs no longer: it is no exception any more";
-  } else {
-    EXPECT_TRUE(same(id, real, emulated)) << id << "\n  recorded \"" << real << "\"\n  emulated \"" << emulated << '"';
-  }
+void expect_same(const std::string& id, const std::string& answer) {
+  const Comparison comparison = compare(id, recorded().at(id), answer, true);
+  EXPECT_NE(comparison.verdict, Verdict::different)
+      << id << "\n  recorded \"" << comparison.recorded << "\"\n  emulated \"" << answer << '"';
+  EXPECT_EQ(comparison.verdict == Verdict::on_purpose, find_deviation(id) != nullptr)
+      << id << " differs no longer: it is no exception any more";
 }
 
 class EmulatorConformance : public testing::TestWithParam<std::string> {};
 
 TEST_P(EmulatorConformance, AnswersAsTheRecordedDriver) {
-  RunOptions options;
+  PoolOptions options;
   options.time_limit = 120s;
   options.jobs = 2;
   std::size_t asked = 0;
-  run_cases(cases_of(GetParam()), emulated_driver(), options, [&](const Case& each, const std::string& answer) {
-    expect_same(each.id, recorded().at(each.id), answer);
+  run_cases(cases_of(GetParam()), forked(emulated_driver()), options, [&](const Case& each, const std::string& answer) {
+    expect_same(each.id, answer);
     ++asked;
   });
   EXPECT_EQ(asked, cases_of(GetParam()).size());
@@ -125,19 +121,26 @@ TEST(RecordedAnswers, AreAllOfCasesThatExist) {
 }
 
 TEST(RecordedAnswers, AreThereForEveryCase) {
-  for (const Case& each : table().cases()) EXPECT_EQ(recorded().count(each.id), 1U) << each.id;
+  for (const Case& each : table().cases())
+    EXPECT_EQ(recorded().count(each.id), awaits_recording(each.id) ? 0U : 1U) << each.id;
 }
 
-TEST(RecordedAnswers, HaveExceptionsThatAreRecorded) {
-  for (const auto& [id, exception] : exceptions) {
-    EXPECT_EQ(recorded().count(id), 1U) << id;
-    std::cout << "answers otherwise on purpose: " << id << ": " << exception.answer << ": " << exception.reason << '\n';
-  }
+TEST(CasesThatAwaitRecording, AreAnsweredByTheEmulator) {
+  std::vector<Case> cases;
+  for (const Case& each : table().cases())
+    if (awaits_recording(each.id)) cases.push_back(each);
+  EXPECT_FALSE(cases.empty());
+  PoolOptions options;
+  options.time_limit = 120s;
+  options.jobs = 2;
+  run_cases(cases, forked(emulated_driver()), options, [&](const Case& each, const std::string& answer) {
+    EXPECT_EQ(answer.find_first_of("(["), std::string::npos) << each.id << " answers " << answer;
+  });
 }
 
-TEST(RecordedAnswers, AreAllAskedOfTheEmulatorButForThoseLeftOut) {
-  for (const Case& each : table().cases()) EXPECT_EQ(each.needs.processes, left_out.count(each.id) != 0) << each.id;
-  for (const std::string& id : left_out) std::cout << "left out, as it needs several processes: " << id << '\n';
+TEST(RecordedAnswers, AreAllAskedOfTheEmulatorButForThoseThatNeedProcessesOrTheLibrary) {
+  for (const Case& each : table().cases())
+    EXPECT_EQ(each.needs.processes || each.needs.driver_library, why_unavailable(each, 2, true).has_value()) << each.id;
 }
 
 }  // namespace

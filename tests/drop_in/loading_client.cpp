@@ -131,7 +131,7 @@ int answered(void* library, const Asked& asked) {
   function = library;
   CHECK(first(asked.name, &function, asked.version, asked.flags) ==
         (asked.status == found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND));
-  CHECK(function == expected);
+  CHECK(function == (asked.status == found ? expected : library));  // the first form leaves it alone
   return 0;
 }
 

@@ -150,8 +150,7 @@ void await(Condition condition) {
 // A driver of which there is one reference, which letting_go() takes away.
 struct LastReference {
   explicit LastReference(Scheduler scheduler) {
-    auto kept = std::make_shared<int>(7);
-    held_by_driver = kept;
+    std::shared_ptr<std::atomic<bool>> kept(&driver_gone, [](std::atomic<bool>* gone) { gone->store(true); });
     Configuration configuration = strict();
     configuration.scheduler = scheduler;
     configuration.kernels = {kernel_doing([this, kept = std::move(kept)] { reference.reset(); })};
@@ -167,7 +166,7 @@ struct LastReference {
     return raw->cuLaunchHostFunc(
         stream, [](void* self) { static_cast<LastReference*>(self)->reference.reset(); }, this);
   }
-  CUresult launch_kernel() {
+  CUresult launch_kernel() const {
     CUmodule module = nullptr;
     CUfunction function = nullptr;
     EXPECT_EQ(raw->cuModuleLoadData(&module, ".version 8.0\n.visible .entry body()\n"), CUDA_SUCCESS);
@@ -178,7 +177,7 @@ struct LastReference {
   std::shared_ptr<driver::Interface> reference;
   driver::Interface* raw = nullptr;
   CUstream stream = nullptr;
-  std::weak_ptr<int> held_by_driver;
+  std::atomic<bool> driver_gone = false;
 };
 
 TEST(LastReferences, MayGoInAHostFunctionOrKernelOnAWorker) {
@@ -186,7 +185,7 @@ TEST(LastReferences, MayGoInAHostFunctionOrKernelOnAWorker) {
     EXPECT_TRUE(succeeds_in_child([&] {
       LastReference last(Scheduler::threaded);
       CHILD_CHECK((kernel ? last.launch_kernel() : last.launch_host_function()) == CUDA_SUCCESS);
-      await([&] { return last.held_by_driver.expired(); });
+      await([&] { return last.driver_gone.load(); });
       return 0;
     })) << kernel;
 }
@@ -196,9 +195,9 @@ TEST(LastReferences, MayGoInAHostFunctionOrKernelThatAWaitingCallRuns) {
     EXPECT_TRUE(succeeds_in_child([&] {
       LastReference last(Scheduler::stepped);
       CHILD_CHECK((kernel ? last.launch_kernel() : last.launch_host_function()) == CUDA_SUCCESS);
-      CHILD_CHECK(!last.held_by_driver.expired());
+      CHILD_CHECK(!last.driver_gone);
       CHILD_CHECK(last.raw->cuStreamSynchronize(last.stream) == CUDA_SUCCESS);
-      CHILD_CHECK(last.held_by_driver.expired());
+      CHILD_CHECK(last.driver_gone);
       return 0;
     })) << kernel;
 }
@@ -214,7 +213,7 @@ TEST(LastReferences, ToAnotherDriverGoAtOnce) {
                     [](void* pair) {
                       auto& [last, answer] = *static_cast<std::pair<LastReference*, bool*>*>(pair);
                       last->reference.reset();
-                      *answer = last->held_by_driver.expired();
+                      *answer = last->driver_gone.load();
                     },
                     &data));
   EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());

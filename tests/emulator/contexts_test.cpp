@@ -94,6 +94,7 @@ TEST(Contexts, TakeTheirStreamsAndEventsWithThem) {
 TEST(HandleTable, KeepsOneEntryForHandlesInARowThatWereReplaced) {
   api::HandleTable<CUstream, int> table;
   std::vector<CUstream> handles;
+  handles.reserve(10);
   for (int number = 0; number < 10; ++number) handles.push_back(table.add(std::make_shared<int>(number)));
   EXPECT_NE(table.take(handles[6]), nullptr);
   const auto stand_in = std::make_shared<int>(-1);

@@ -42,7 +42,7 @@ TEST_F(Contexts, KeepTheirFirstErrorAndAnswerItToEveryCall) {
 
   ASSERT_TRUE(engine.fault(context));
   EXPECT_EQ(engine.fault(context)->why, "kernel k: nothing is mapped there");
-  EXPECT_NE(engine.check_context(context).rule.find("kernel k: nothing is mapped there"), std::string::npos);
+  EXPECT_NE(engine.check_context(context).detail.find("kernel k: nothing is mapped there"), std::string::npos);
 
   EXPECT_CODE(engine.destroy_context(context), SUCCESS);  // the way out
   const auto fresh = engine.create_context();

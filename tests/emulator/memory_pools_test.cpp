@@ -1,5 +1,6 @@
 // Memory pools, and allocations and frees in the order of a stream.
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "emulated.hpp"
@@ -57,19 +58,57 @@ class MemoryPools : public ::testing::Test {
   CUstream other = make_stream();
 };
 
-TEST_F(MemoryPools, TakeBackMemoryWhenTheFreeRuns) {
+TEST_F(MemoryPools, CountAsUsedWhatWasAskedForUntilItsFreeIs) {
   const CUdeviceptr memory = allocate(1000, pool, stream);
-  EXPECT_EQ(used(pool), 1024U);
+  EXPECT_EQ(used(pool), 1000U);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(memory, 3, 1000, stream));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(memory, stream));
-  EXPECT_EQ(used(pool), 1024U) << "nothing has run";
+  EXPECT_EQ(used(pool), 0U) << "though nothing has run";
+  EXPECT_EQ(reserved(pool), 32 * mebibyte);
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeAsync(memory, stream));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFree(memory));
   finish(stream);
+  EXPECT_EQ(reserved(pool), 0U);
   EXPECT_EQ(used(pool), 0U);
-  EXPECT_EQ(number(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1024U);
+  EXPECT_EQ(number(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1000U);
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemsetD8Async(memory, 3, 1000, stream));
   EXPECT_EQ(driver.live().pool_allocations, 0U);
+}
+
+TEST_F(MemoryPools, ReserveWholeChunksAndGiveThemBackInTheEnd) {
+  struct Size {
+    std::uint64_t bytes, reserved;
+  };
+  CUdeviceptr first = 0;
+  for (const Size& size : {Size{1, 32}, Size{513, 32}, Size{2 * mebibyte + 1, 32}, Size{32 * mebibyte, 32},
+                           Size{33 * mebibyte, 64}, Size{64 * mebibyte + 1, 96}}) {
+    const CUdeviceptr memory = allocate(size.bytes, pool, stream);
+    EXPECT_EQ(used(pool), size.bytes);
+    EXPECT_EQ(reserved(pool), size.reserved * mebibyte) << size.bytes;
+    if (first == 0) first = memory;
+    EXPECT_EQ(memory, first) << "where the one before was";
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(memory, stream));
+    EXPECT_EQ(reserved(pool), size.reserved * mebibyte);
+    finish(stream);
+    EXPECT_EQ(reserved(pool), 0U);
+  }
+  EXPECT_EQ(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 96 * mebibyte);
+}
+
+TEST_F(MemoryPools, GiveTheSameStreamItsAddressBackAtOnce) {
+  const CUdeviceptr first = allocate(1000, pool, stream);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(first, 1, 1000, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(first, stream));
+  EXPECT_NE(allocate(1000, pool, other), first) << "another stream would have to wait";
+  const CUdeviceptr second = allocate(600, pool, stream);
+  EXPECT_EQ(second, first);
+  EXPECT_EQ(used(pool), 1600U);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(second, 2, 600, stream));
+  finish(stream);  // the first memset is of more than there is now
+  EXPECT_EQ(driver.read(second, 600), std::vector<unsigned char>(600, 2));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver,
+                cuMemsetD8Async(second, 2, 601, stream));  // the free of the first one has run
+  EXPECT_EQ(driver.live().pool_allocations, 2U);
 }
 
 TEST_F(MemoryPools, FaultWorkThatComesAfterTheFree) {
@@ -87,8 +126,8 @@ TEST_F(MemoryPools, PassFreedMemoryOnInTheOrderOfTheStream) {
   EXPECT_ANSWER(SUCCESS, *driver, cuMemcpyDtoDAsync(output, first, 64, stream));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(first, stream));
   const CUdeviceptr second = allocate(most, pool, stream);
-  EXPECT_NE(first, second) << "so that a use after the free is noticed";
-  EXPECT_EQ(used(pool), most / 512 * 512 + (most % 512 == 0 ? 0 : 512)) << "one of them has the bytes";
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(used(pool), most);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(second, 2, 64, stream));
   CUdeviceptr third = 0;
   EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuMemAllocFromPoolAsync(&third, most, pool, stream));
@@ -109,10 +148,12 @@ TEST_F(MemoryPools, MakeAnotherStreamWaitForTheFreeWhereTheyMay) {
   EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuMemAllocFromPoolAsync(&second, most, pool, other));
   EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 1), CUDA_SUCCESS);
   second = allocate(most, pool, other);
-  finish(other);  // which has stream's free run
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemsetD8Async(first, 2, 64, stream));
+  EXPECT_EQ(second, first);
+  EXPECT_EQ(driver.live().pool_allocations, 2U);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(second, 2, 64, other));
   finish(other);
+  EXPECT_EQ(driver.live().pool_allocations, 1U) << "the free of the other stream has run";
+  EXPECT_EQ(driver.read(second, 64), std::vector<unsigned char>(64, 2));
 }
 
 TEST_F(MemoryPools, KeepCompletedFreesToTheirStreamWhereOpportunismIsOff) {
@@ -150,13 +191,21 @@ TEST_F(MemoryPools, GiveUnusedMemoryBackAboveTheThreshold) {
 }
 
 TEST_F(MemoryPools, HaveALimit) {
-  const CUmemoryPool small = make(pool_on(0, 4 * mebibyte));
-  const CUdeviceptr memory = allocate(3 * mebibyte, small, stream);
+  const CUmemoryPool small = make(pool_on(0, 33 * mebibyte));
+  const CUdeviceptr memory = allocate(33 * mebibyte, small, stream);
   CUdeviceptr more = 0;
-  EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuMemAllocFromPoolAsync(&more, 3 * mebibyte, small, other));
+  EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuMemAllocFromPoolAsync(&more, 33 * mebibyte, small, other));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(memory, stream));
   finish(stream);
-  EXPECT_ANSWER(SUCCESS, *driver, cuMemAllocFromPoolAsync(&more, 3 * mebibyte, small, other));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAllocFromPoolAsync(&more, 33 * mebibyte, small, other));
+}
+
+TEST_F(MemoryPools, HaveLimitsOfWholeChunks) {
+  const CUmemoryPool smallest = make(pool_on(0, 1));
+  (void)allocate(16 * mebibyte, smallest, stream);
+  (void)allocate(16 * mebibyte, smallest, stream);
+  CUdeviceptr more = 0;
+  EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuMemAllocFromPoolAsync(&more, 1, smallest, stream));
 }
 
 TEST_F(MemoryPools, LiveOnUntilTheirLastAllocationIsFreed) {
@@ -178,6 +227,8 @@ TEST_F(MemoryPools, KeepWhatTheyAreTold) {
     EXPECT_EQ(number(pool, flag), 1U);
     EXPECT_EQ(set(pool, flag, 0), CUDA_SUCCESS);
     EXPECT_EQ(number(pool, flag), 0U);
+    EXPECT_EQ(set(pool, flag, 2), CUDA_SUCCESS);
+    EXPECT_EQ(number(pool, flag), 1U);
   }
   EXPECT_EQ(number(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), 0U);
   const std::uint64_t one = 1, zero = 0;
@@ -208,7 +259,6 @@ TEST_F(MemoryPools, WantWellFormedProperties) {
   };
   EXPECT_EQ(refused([](auto&) {}), CUDA_SUCCESS);
   EXPECT_EQ(refused([](auto& it) { it.allocType = CU_MEM_ALLOCATION_TYPE_INVALID; }), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(refused([](auto& it) { it.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED; }), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(refused([](auto& it) { it.location.id = 2; }), CUDA_ERROR_INVALID_DEVICE);
   EXPECT_EQ(refused([](auto& it) { it.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT; }),
             CUDA_ERROR_INVALID_VALUE);
@@ -221,6 +271,31 @@ TEST_F(MemoryPools, WantWellFormedProperties) {
   EXPECT_EQ(refused([](auto& it) { it.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR; }),
             CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemPoolCreate(&made, nullptr));
+}
+
+TEST_F(MemoryPools, OfEachLocationHaveADefault) {
+  std::set<CUmemoryPool> all;
+  CUmemoryPool standard = nullptr;
+  const auto default_of = [&](CUmemLocation location, CUmemAllocationType type) {
+    const CUresult answer = driver->cuMemGetDefaultMemPool(&standard, &location, type);
+    if (answer == CUDA_SUCCESS) all.insert(standard);
+    return answer;
+  };
+  EXPECT_EQ(default_of({CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ALLOCATION_TYPE_PINNED), CUDA_SUCCESS);
+  EXPECT_EQ(default_of({CU_MEM_LOCATION_TYPE_HOST, 0}, CU_MEM_ALLOCATION_TYPE_PINNED), CUDA_SUCCESS);
+  EXPECT_EQ(default_of({CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}, CU_MEM_ALLOCATION_TYPE_PINNED), CUDA_SUCCESS);
+  EXPECT_EQ(default_of({CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ALLOCATION_TYPE_MANAGED), CUDA_SUCCESS);
+  EXPECT_EQ(default_of({CU_MEM_LOCATION_TYPE_INVALID, 0}, CU_MEM_ALLOCATION_TYPE_MANAGED), CUDA_SUCCESS);
+  EXPECT_EQ(all.size(), 5U);
+  EXPECT_EQ(default_of({CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0}, CU_MEM_ALLOCATION_TYPE_PINNED),
+            CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(default_of({CU_MEM_LOCATION_TYPE_INVALID, 0}, CU_MEM_ALLOCATION_TYPE_PINNED), CUDA_ERROR_INVALID_VALUE);
+  CUmemLocation device{CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemPoolProps properties = pool_on(0);
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+  const CUmemoryPool managed = make(properties);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemSetMemPool(&device, CU_MEM_ALLOCATION_TYPE_PINNED, managed));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemSetMemPool(&device, CU_MEM_ALLOCATION_TYPE_MANAGED, managed));
 }
 
 TEST_F(MemoryPools, OfADeviceAreItsDefaultUntilAnotherIsSet) {
@@ -236,7 +311,7 @@ TEST_F(MemoryPools, OfADeviceAreItsDefaultUntilAnotherIsSet) {
   EXPECT_EQ(current, pool);
   CUdeviceptr memory = 0;
   EXPECT_ANSWER(SUCCESS, *driver, cuMemAllocAsync(&memory, 64, stream));
-  EXPECT_EQ(used(pool), 512U);
+  EXPECT_EQ(used(pool), 64U);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolDestroy(pool));
   CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, 0};
   EXPECT_ANSWER(SUCCESS, *driver, cuMemGetMemPool(&current, &location, CU_MEM_ALLOCATION_TYPE_PINNED));
@@ -265,10 +340,29 @@ TEST_F(MemoryPools, AreOpenToTheDevicesThatAreNamed) {
   access = grant_device(1, CU_MEM_ACCESS_FLAGS_PROT_NONE);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolSetAccess(pool, &access, 1));
   EXPECT_EQ(peer_may_write(), CUDA_ERROR_INVALID_VALUE);
-  access = grant_device(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemPoolSetAccess(pool, &access, 1));
-  access = grant_host();
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemPoolSetAccess(pool, &access, 1));
+}
+
+TEST_F(MemoryPools, AreOpenedWholly) {
+  const auto granted = [&](CUmemAccessDesc access) { return driver->cuMemPoolSetAccess(pool, &access, 1); };
+  const auto rights = [&](CUmemLocation location) {
+    CUmemAccess_flags flags{};
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolGetAccess(&flags, pool, &location));
+    return flags;
+  };
+  EXPECT_EQ(granted(grant_device(0, CU_MEM_ACCESS_FLAGS_PROT_NONE)), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(granted(grant_device(0, CU_MEM_ACCESS_FLAGS_PROT_READ)), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(granted(grant_device(0)), CUDA_SUCCESS);
+  EXPECT_EQ(rights({CU_MEM_LOCATION_TYPE_DEVICE, 0}), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(granted(grant_device(1, CU_MEM_ACCESS_FLAGS_PROT_READ)), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(rights({CU_MEM_LOCATION_TYPE_DEVICE, 1}), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  EXPECT_EQ(granted(grant_device(1)), CUDA_SUCCESS);
+  EXPECT_EQ(granted(grant_device(1, CU_MEM_ACCESS_FLAGS_PROT_NONE)), CUDA_SUCCESS);
+  EXPECT_EQ(granted(grant_device(9)), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(granted(grant_host()), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(rights({CU_MEM_LOCATION_TYPE_HOST, 0}), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  CUmemLocation nowhere{CU_MEM_LOCATION_TYPE_DEVICE, 9};
+  CUmemAccess_flags flags{};
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemPoolGetAccess(&flags, pool, &nowhere));
 }
 
 TEST_F(MemoryPools, TellOfTheirPointers) {
@@ -284,6 +378,49 @@ TEST_F(MemoryPools, TellOfTheirPointers) {
   EXPECT_ANSWER(SUCCESS, *driver, cuMemGetAddressRange(&base, &size, memory + 10));
   EXPECT_EQ(base, memory);
   EXPECT_EQ(size, 1000U);
+  const auto word = [&](CUpointer_attribute attribute) {
+    unsigned long long value = 0;
+    EXPECT_ANSWER(SUCCESS, *driver, cuPointerGetAttribute(&value, attribute, memory));
+    return value;
+  };
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_MEMORY_TYPE), std::uint64_t{CU_MEMORYTYPE_DEVICE});
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_DEVICE_POINTER), memory);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS), 0U);
+  EXPECT_NE(word(CU_POINTER_ATTRIBUTE_BUFFER_ID), 0U);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_IS_MANAGED), 0U);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL), 0U);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE), 0U);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR), memory);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_RANGE_SIZE), 1000U);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_MAPPED), 1U);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES), 0U);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE), 0U);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS), 3U);
+  void* host = nullptr;
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, memory));
+}
+
+TEST_F(MemoryPools, OfManagedMemoryServeProcessAndDevices) {
+  CUmemPoolProps properties = pool_on(1);
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+  const CUdeviceptr memory = allocate(5000, make(properties), stream);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(memory, 7, 5000, stream));
+  finish(stream);
+  auto* const bytes = reinterpret_cast<unsigned char*>(memory);
+  EXPECT_EQ(bytes[4999], 7);
+  bytes[0] = 9;
+  EXPECT_EQ(driver.read(memory, 2), (std::vector<unsigned char>{9, 7}));
+  unsigned managed = 0, type = 0;
+  int device = -1;
+  EXPECT_ANSWER(SUCCESS, *driver, cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, memory));
+  EXPECT_ANSWER(SUCCESS, *driver, cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
+  EXPECT_ANSWER(SUCCESS, *driver, cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory));
+  EXPECT_EQ(managed, 1U);
+  EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_DEVICE});
+  EXPECT_EQ(device, 1);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(memory, stream));
+  finish(stream);
+  EXPECT_EQ(driver.live().pool_allocations, 0U);
 }
 
 TEST_F(MemoryPools, OfTheHostAreSeenByTheProcess) {
@@ -314,15 +451,35 @@ TEST_F(MemoryPools, GetBackWhatADroppedFreeWasToFree) {
   const CUstream doomed = make_stream();
   const CUdeviceptr memory = allocate(64, pool, doomed);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(memory, doomed));
-  EXPECT_EQ(used(pool), 512U);
+  EXPECT_EQ(driver.live().pool_allocations, 1U);
   EXPECT_ANSWER(SUCCESS, *driver, cuCtxDestroy(context));
-  EXPECT_EQ(used(pool), 0U);
+  EXPECT_EQ(driver.live().pool_allocations, 0U);
+}
+
+TEST_F(MemoryPools, HaveNothingAtAddressZero) {
+  CUdeviceptr memory = 1;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAllocAsync(&memory, 0, stream));
+  EXPECT_EQ(memory, 0U);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(memory, stream));
+  EXPECT_EQ(driver.live().pool_allocations, 0U);
+}
+
+TEST_F(MemoryPools, LetMemoryOfCuMemAllocBeFreedInAStream) {
+  CUdeviceptr memory = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 64));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(memory, 1, 64, stream));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeAsync(memory + 1, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(memory, stream));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeAsync(memory, stream));
+  EXPECT_EQ(driver.live().heap_allocations, 1U) << "nothing has run";
+  finish(stream);
+  EXPECT_EQ(driver.live().heap_allocations, 0U);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFree(memory));
 }
 
 TEST_F(MemoryPools, RefuseWrongArguments) {
   CUdeviceptr memory = 0;
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemAllocAsync(nullptr, 64, stream));
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemAllocAsync(&memory, 0, stream));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemAllocFromPoolAsync(&memory, 64, nullptr, stream));
   EXPECT_ANSWER(ERROR_INVALID_HANDLE, *driver, cuMemAllocAsync(&memory, 64, reinterpret_cast<CUstream>(this)));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeAsync(driver.mapped(), stream));

@@ -8,8 +8,6 @@
 namespace cuvmm {
 namespace {
 
-using driver::EntryPoint;
-
 class CapabilitiesOnGpu : public testing::Test {
  protected:
   Driver driver_ = Driver::cuda();

@@ -95,19 +95,21 @@ def test_create_refuses(made, answer):
     assert code(driver.cuMemPoolCreate(made)) == answer
 
 
-def test_memory_belongs_to_its_pool_until_the_free_has_run(pool, held):
+def test_memory_is_in_use_until_its_free_is_asked_for(pool, held):
     stream, let_go = held
     pointer = ok(driver.cuMemAllocFromPoolAsync(1000, pool, stream))
     assert int(ok(driver.cuPointerGetAttribute(Pointer.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pointer))) == int(pool)
     assert int(ok(driver.cuPointerGetAttribute(Pointer.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer))) == 0
-    assert used(pool) >= 1000
+    assert (used(pool), reserved(pool)) == (1000, 32 * MEBIBYTE)
     ok(driver.cuMemsetD8Async(pointer, 5, 1000, stream))
     ok(driver.cuMemFreeAsync(pointer, stream))
-    assert used(pool) >= 1000
+    assert (used(pool), reserved(pool)) == (0, 32 * MEBIBYTE)
     assert code(driver.cuMemFreeAsync(pointer, stream)) == "INVALID_VALUE"
+    assert int(ok(driver.cuMemAllocFromPoolAsync(1000, pool, stream))) == int(pointer)
+    ok(driver.cuMemFreeAsync(pointer, stream))
     let_go()
-    assert used(pool) == 0
-    assert number(pool, Attribute.CU_MEMPOOL_ATTR_USED_MEM_HIGH) >= 1000
+    assert (used(pool), reserved(pool)) == (0, 0)
+    assert number(pool, Attribute.CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 1000
 
 
 def test_freed_memory_cannot_be_touched(stream):
@@ -177,11 +179,11 @@ def test_unused_memory_goes_back_above_the_threshold(pool, stream):
 
 
 def test_a_pool_has_a_limit(stream):
-    pool = ok(driver.cuMemPoolCreate(properties(most=4 * MEBIBYTE)))
-    pointer = ok(driver.cuMemAllocFromPoolAsync(3 * MEBIBYTE, pool, stream))
-    assert code(driver.cuMemAllocFromPoolAsync(3 * MEBIBYTE, pool, stream)) == "OUT_OF_MEMORY"
+    pool = ok(driver.cuMemPoolCreate(properties(most=33 * MEBIBYTE)))
+    pointer = ok(driver.cuMemAllocFromPoolAsync(33 * MEBIBYTE, pool, stream))
+    assert code(driver.cuMemAllocFromPoolAsync(33 * MEBIBYTE, pool, stream)) == "OUT_OF_MEMORY"
     ok(driver.cuMemFreeAsync(pointer, stream))
-    pointer = ok(driver.cuMemAllocFromPoolAsync(3 * MEBIBYTE, pool, stream))
+    pointer = ok(driver.cuMemAllocFromPoolAsync(33 * MEBIBYTE, pool, stream))
     ok(driver.cuMemPoolDestroy(pool))
     write(pointer, [1] * 100)  # the pool lives on until its last allocation is freed
     ok(driver.cuMemFreeAsync(pointer, stream))
@@ -224,7 +226,9 @@ def test_peers_are_let_in(pool, stream):
     ok(driver.cuCtxPopCurrent())
     ok(driver.cuDevicePrimaryCtxRelease(1))
     own = access(0, Access.CU_MEM_ACCESS_FLAGS_PROT_NONE)
-    assert code(driver.cuMemPoolSetAccess(pool, [own], 1)) == "INVALID_VALUE"
+    assert code(driver.cuMemPoolSetAccess(pool, [own], 1)) == "INVALID_DEVICE"
+    read_only = access(1, Access.CU_MEM_ACCESS_FLAGS_PROT_READ)
+    assert code(driver.cuMemPoolSetAccess(pool, [read_only], 1)) == "NOT_SUPPORTED"
     ok(driver.cuMemFreeAsync(pointer, stream))
 
 
@@ -236,10 +240,19 @@ def test_cuMemFree_frees_memory_of_a_pool_at_once(pool, stream):
     assert code(driver.cuMemFree(pointer)) == "INVALID_VALUE"
 
 
+def test_nothing_is_at_address_zero(pool, stream):
+    assert int(ok(driver.cuMemAllocFromPoolAsync(0, pool, stream))) == 0
+    ok(driver.cuMemFreeAsync(0, stream))
+
+
+def test_memory_of_cuMemAlloc_is_freed_in_a_stream(stream):
+    heap = ok(driver.cuMemAlloc(64))
+    ok(driver.cuMemsetD8Async(heap, 1, 64, stream))
+    ok(driver.cuMemFreeAsync(heap, stream))
+    ok(driver.cuStreamSynchronize(stream))
+    assert code(driver.cuMemFree(heap)) == "INVALID_VALUE"
+
+
 def test_wrong_arguments(pool, stream):
-    assert code(driver.cuMemAllocAsync(0, stream)) == "INVALID_VALUE"
     assert code(driver.cuMemAllocFromPoolAsync(64, 12345, stream)) == "INVALID_VALUE"
     assert code(driver.cuMemAllocFromPoolAsync(64, pool, 12345)) == "INVALID_HANDLE"
-    heap = ok(driver.cuMemAlloc(64))
-    assert code(driver.cuMemFreeAsync(heap, stream)) == "INVALID_VALUE"
-    ok(driver.cuMemFree(heap))

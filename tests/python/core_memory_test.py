@@ -76,10 +76,10 @@ def test_pools_have_attributes(device):
 
 
 def test_pools_have_a_limit(device, stream):
-    memory = own_pool(device, max_size=2 * MEBIBYTE)
+    memory = own_pool(device, max_size=2 * MEBIBYTE)  # which is rounded up to 32
     buffer = memory.allocate(MEBIBYTE, stream=stream)
     with pytest.raises(CUDAError, match="OUT_OF_MEMORY"):
-        memory.allocate(4 * MEBIBYTE, stream=stream)
+        memory.allocate(34 * MEBIBYTE, stream=stream)
     buffer.close(stream)
     memory.close()
 
@@ -163,9 +163,18 @@ def test_pinned_memory_of_cuMemAllocHost(device, stream):
     buffer.close(stream)
 
 
-def test_pools_of_managed_memory_are_not_emulated(device):
-    with pytest.raises(CUDAError, match="NOT_SUPPORTED"):
-        ManagedMemoryResource()
+@pytest.mark.parametrize("options", [None, {"preferred_location": 0}, {"preferred_location": -1}])
+def test_managed_memory_is_reached_by_both(device, stream, options):
+    memory = ManagedMemoryResource(options)
+    assert memory.is_host_accessible and memory.is_device_accessible
+    buffer = memory.allocate(4096, stream=stream)
+    assert buffer.is_managed
+    buffer.fill(5, stream=stream)
+    stream.sync()
+    assert (ctypes.c_uint8 * 4).from_address(int(buffer.handle))[:] == [5] * 4
+    ctypes.memset(int(buffer.handle), 6, 4)
+    assert list(read(buffer.handle, 5)) == [6] * 4 + [5]
+    buffer.close(stream)
 
 
 def test_foreign_pointers_are_recognised(device, stream):

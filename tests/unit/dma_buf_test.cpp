@@ -127,6 +127,7 @@ TEST_F(DmaBufTest, AHoleIsRefusedWithItsAddress) {
 TEST_F(DmaBufTest, ADriverThatTellsNoSizeIsNotAskedForEver) {
   const auto fake = test::scripted_driver();
   std::size_t size = 0;
+  // The parameters are the call's. NOLINTNEXTLINE(readability-non-const-parameter)
   fake->on_cuPointerGetAttributes = [&](unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr) {
     for (unsigned index = 0; index < count; ++index) {
       auto& word = *static_cast<unsigned long long*>(data[index]);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "emulator/model/device_heap.hpp"
+#include "emulator_model_store.hpp"
 
 namespace cuvmm::emulator::model {
 namespace {
@@ -13,7 +14,7 @@ constexpr std::uint64_t granule = std::uint64_t{2} << 20;
 constexpr std::uint64_t memory_bytes = 16 * granule;
 
 struct Heap {
-  PhysicalStore store{Ledger(2, memory_bytes, 0), [](const Allocation&) {}};
+  test::LedgerStore store{Ledger(2, memory_bytes, 0)};
   AddressSpace addresses{granule, 64 * granule};
   DeviceHeap heap{granule, store, addresses};
 
@@ -95,7 +96,7 @@ TEST(DeviceHeap, RefusesMoreThanThereIs) {
 }
 
 TEST(DeviceHeap, GivesMemoryBackWhenAddressesRunOut) {
-  PhysicalStore store(Ledger(1, memory_bytes, 0), [](const Allocation&) {});
+  test::LedgerStore store(Ledger(1, memory_bytes, 0));
   AddressSpace addresses(granule, 2 * granule);
   DeviceHeap heap(granule, store, addresses);
   CUdeviceptr address = 0;

@@ -13,6 +13,7 @@
 #include "emulator/model/address_space.hpp"
 #include "emulator/model/physical_store.hpp"
 #include "emulator/model/virtual_memory.hpp"
+#include "emulator_model_store.hpp"
 
 namespace cuvmm::emulator::model::test {
 
@@ -44,10 +45,12 @@ inline Configuration model_configuration(Mode mode) {
 struct ModelMachine {
   explicit ModelMachine(Configuration chosen = model_configuration(Mode::strict))
       : configuration(std::move(chosen)),
-        store(Ledger(configuration.devices, 16 * granule, configuration.profile.host_memory), [](const Allocation&) {}),
+        store(Ledger(configuration.devices, 16 * granule, configuration.profile.host_memory)),
         addresses(granule, 64 * granule),
         memory(configuration, store, addresses, host_view,
-               [this](Rule rule, const std::string&) { warnings.push_back(rule); }) {}
+               [this](Rule rule, const std::string&) { warnings.push_back(rule); }) {
+    store.supply.imex_channel = configuration.profile.imex_channel;
+  }
 
   CUmemGenericAllocationHandle create(const CUmemAllocationProp& properties, std::uint64_t bytes = granule) {
     CUmemGenericAllocationHandle handle = 0;
@@ -77,7 +80,7 @@ struct ModelMachine {
   const Configuration configuration;
   HostView host_view;
   std::vector<Rule> warnings;
-  PhysicalStore store;
+  LedgerStore store;
   AddressSpace addresses;
   VirtualMemory memory;
 };

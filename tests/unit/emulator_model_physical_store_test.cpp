@@ -4,6 +4,7 @@
 
 #include "emulator/model/physical_store.hpp"
 #include "emulator/model/rights.hpp"
+#include "emulator_model_store.hpp"
 
 namespace cuvmm::emulator::model {
 namespace {
@@ -23,8 +24,8 @@ TEST(Ledger, CountsEachPlaceByItself) {
 }
 
 TEST(PhysicalStore, KeepsMemoryWhileAnythingRefersToIt) {
-  std::vector<std::uint64_t> died;
-  PhysicalStore store(Ledger(1, 100, 0), [&](const Allocation& allocation) { died.push_back(allocation.bytes); });
+  test::LedgerStore store(Ledger(1, 100, 0));
+  const std::vector<std::uint64_t>& died = store.supply.given_back();
   Allocation* memory = store.create(Place::on_device(0), 30, {});
   ASSERT_NE(memory, nullptr);
   store.add_reference(*memory);
@@ -38,7 +39,7 @@ TEST(PhysicalStore, KeepsMemoryWhileAnythingRefersToIt) {
 }
 
 TEST(PhysicalStore, RefusesMoreThanThereIsAndNumbersAnew) {
-  PhysicalStore store(Ledger(1, 100, 0), [](const Allocation&) {});
+  test::LedgerStore store(Ledger(1, 100, 0));
   EXPECT_EQ(store.create(Place::on_device(0), 101, {}), nullptr);
   EXPECT_EQ(store.create(Place::on_host(), 1, {}), nullptr);
   Allocation* first = store.create(Place::on_device(0), 100, {});

@@ -715,15 +715,5 @@ TEST(Resolve, FindsBytesThatAreMappedAndOpen) {
   EXPECT_NE(segments[0].allocation, segments[1].allocation);
 }
 
-TEST(Rules, HaveStableIdentifiersOfTheirOwn) {
-  std::vector<std::string_view> ids;
-  for (const RuleText& rule : rule_texts) {
-    EXPECT_FALSE(rule.says.empty());
-    EXPECT_FALSE(rule.way_out.empty());
-    EXPECT_EQ(std::count(ids.begin(), ids.end(), rule.id), 0) << rule.id;
-    ids.push_back(rule.id);
-  }
-}
-
 }  // namespace
 }  // namespace cuvmm::emulator::model

@@ -81,7 +81,7 @@ class Life {
     };
     PendingWork work = uses.so_far();
     insist([&] { queue.retire_call(std::move(owner), std::move(work)); });
-  }
+  }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): the queue owns it
 
   RetirementMachine machine_;
   CUstream stream_ = nullptr;

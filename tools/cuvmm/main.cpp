@@ -4,9 +4,14 @@
 #include <string>
 
 #include "command/words.hpp"
+#include "conformance/case_command.hpp"
+#include "conformance/conformance.hpp"
+#include "conformance/options.hpp"
+#include "conformance/sequences/play.hpp"
 #include "doctor/doctor.hpp"
 #include "emulate/command_line.hpp"
 #include "emulate/emulate.hpp"
+#include "rules/rules.hpp"
 #include "tour/access_probe.hpp"
 #include "tour/options.hpp"
 #include "tour/tour.hpp"
@@ -16,8 +21,9 @@ namespace {
 
 // What is wrong with a command line that names no subcommand.
 std::string missing_subcommand(int count, char** words) {
-  if (count < 2) return "a subcommand is needed; there are: tour, doctor, emulate";
-  return "there is no subcommand " + cuvmm::command::quoted(words[1]) + "; there are: tour, doctor, emulate";
+  if (count < 2) return "a subcommand is needed; there are: tour, doctor, emulate, conformance, rules";
+  return "there is no subcommand " + cuvmm::command::quoted(words[1]) +
+         "; there are: tour, doctor, emulate, conformance, rules";
 }
 
 }  // namespace
@@ -45,6 +51,22 @@ int main(int count, char** words) {
   cuvmm::emulate::add_options(*emulate, emulate_options);
   emulate->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
 
+  cuvmm::conformance::Options conformance_options;
+  CLI::App* conformance = application.add_subcommand(
+      "conformance", "Asks a driver what it answers to driver calls, and compares that with a recorded machine");
+  cuvmm::conformance::add_options(*conformance, conformance_options);
+  conformance->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
+  cuvmm::conformance::CaseCommand case_command;
+  const CLI::App* one_case = cuvmm::conformance::add_case_command(application, case_command);
+  cuvmm::conformance::SequencesCommand sequences_command;
+  const CLI::App* sequences = cuvmm::conformance::add_sequences_command(application, sequences_command);
+
+  cuvmm::rules::Options rules_options;
+  CLI::App* rules =
+      application.add_subcommand("rules", "Prints the rules of virtual memory management, and what to do");
+  cuvmm::rules::add_options(*rules, rules_options);
+  rules->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
+
   cuvmm::tour::AccessProbe access_probe;
   const CLI::App* access = cuvmm::tour::add_probe_command(application, access_probe);
   cuvmm::tour::UnmapProbe unmap_probe;
@@ -63,6 +85,10 @@ int main(int count, char** words) {
     return exit_misuse;
   }
   if (doctor->parsed()) return cuvmm::doctor::run_doctor(doctor_options);
+  if (conformance->parsed()) return cuvmm::conformance::run_conformance(conformance_options);
+  if (rules->parsed()) return cuvmm::rules::run_rules(rules_options);
+  if (one_case->parsed()) cuvmm::conformance::run_case_command(case_command);
+  if (sequences->parsed()) cuvmm::conformance::run_sequences_command(sequences_command);
   if (emulate->parsed()) return cuvmm::emulate::run_emulate(emulate_options);
   if (tour->parsed()) return cuvmm::tour::run_tour(options);
   if (access->parsed()) cuvmm::tour::run_probe(access_probe);

@@ -596,7 +596,7 @@ TEST_F(MappedRangeTest, ObserversHearOfChangesInTime) {
     RangeObservation last;
     auto other = range();
     other.append(2_MiB);
-    last = other.observe({[&](std::size_t, std::size_t) { heard.push_back("gone"); }, {}});
+    last = other.observe({[&](std::size_t, std::size_t) { heard.emplace_back("gone"); }, {}});
     heard.clear();
   }
   EXPECT_EQ(heard, std::vector<std::string>{"gone"}) << "the destructor tells, too";

@@ -8,6 +8,10 @@ namespace cuvmm::emulate {
 
 void add_options(CLI::App& command, Options& options) {
   command.add_option("--devices", options.devices, "How many devices there are")->option_text("N");
+  command
+      .add_option("--nodes", options.nodes,
+                  "How many nodes the machine has; programs are on node 0 unless told otherwise")
+      ->option_text("N");
   command.add_option("--memory", options.memory, "Each device's memory, such as 8GiB")->option_text("SIZE");
   command.add_option("--profile", options.profile, "The kind of machine, such as h200-580")->option_text("P");
   command.add_flag("--strict", options.strict, "Refuse calls that break a rule, also where a real driver accepts them");

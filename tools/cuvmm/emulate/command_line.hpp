@@ -16,6 +16,7 @@ struct Options {
   std::optional<std::string> devices;
   std::optional<std::string> memory;
   std::optional<std::string> profile;
+  std::optional<std::string> nodes;
   bool strict = false;
   std::vector<std::string> command;  // the program and its arguments
 };

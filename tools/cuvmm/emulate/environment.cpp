@@ -13,6 +13,7 @@
 
 #include "command/input_error.hpp"
 #include "command/words.hpp"
+#include "emulator/broker/machine_directory.hpp"
 #include "emulator/configuration.hpp"
 #include "emulator/configuration_settings.hpp"
 
@@ -48,7 +49,7 @@ std::string library_folder() {
 std::vector<emulator::GivenSetting> settings_in(const Options& options) {
   std::vector<emulator::GivenSetting> given;
   for (const auto& [name, value] : {std::pair{"profile", options.profile}, std::pair{"devices", options.devices},
-                                    std::pair{"memory", options.memory}})
+                                    std::pair{"nodes", options.nodes}, std::pair{"memory", options.memory}})
     if (value) given.push_back({name, *value, fmt::format("--{}", name)});
   if (options.strict) given.push_back({"mode", "strict", "--strict"});
   return given;
@@ -60,11 +61,19 @@ void prepare_environment(const Options& options) {
   const std::string folder = library_folder();
   std::string settings = from_environment("CUVMM_EMULATOR");
   const auto given = settings_in(options);
-  static_cast<void>(emulator::configuration_of(given));  // so that a message names the option
+  // What counts least, for the command and all that it starts: a machine of their own.
+  const std::string machine = fmt::format("machine={},node=0", emulator::broker::fresh_machine());
+  std::vector<emulator::GivenSetting> checked = emulator::settings_in_list(machine, "cuvmm emulate");
+  checked.insert(checked.end(), given.begin(), given.end());
+  static_cast<void>(emulator::configuration_of(checked));  // so that a message names the option
   for (const auto& [name, value, source] : given)
     settings += fmt::format("{}{}={}", settings.empty() ? "" : ",", name, value);
   if (!settings.empty()) set_in_environment("CUVMM_EMULATOR", settings);
-  static_cast<void>(emulator::Configuration::from_environment());
+  set_in_environment("CUVMM_EMULATOR_MACHINE", machine);
+  // Programs that are given other settings than the others are on the same machine: it counts for them, too.
+  const emulator::Configuration configuration = emulator::Configuration::of_program();
+  set_in_environment("CUVMM_EMULATOR_MACHINE",
+                     fmt::format("{},{}", machine, emulator::machine_settings(configuration)));
 
   const std::string others = from_environment("LD_LIBRARY_PATH");
   set_in_environment("LD_LIBRARY_PATH", others.empty() ? folder : fmt::format("{}:{}", folder, others));

@@ -1,0 +1,115 @@
+// What a machine that processes share has, who holds what of it, and for how long.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "emulator/broker/protocol.hpp"
+#include "emulator/model/address_space.hpp"
+#include "emulator/model/place.hpp"
+
+namespace cuvmm::emulator::broker {
+
+struct MachineShape {
+  int nodes = 1;
+  int devices = 1;  // of each node
+  std::uint64_t device_bytes = 0;
+  std::uint64_t host_bytes = 0;  // of each node
+  std::uint64_t host_gap = 0;    // bytes of a host file between neighbours
+};
+
+// Bytes that belong to nobody any more.
+struct DeadExtent {
+  NodePlace place;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// The broker's rules and state, without descriptors and system calls. Memory lives as long as a process holds it, once
+// however often, or an export of it is open. Not thread-safe.
+class MachineState {
+ public:
+  using ClientId = std::uint64_t;
+  using ExportId = std::uint64_t;
+
+  explicit MachineState(const MachineShape& shape);
+
+  // A process on that node; nothing if there is no such node.
+  [[nodiscard]] std::optional<ClientId> add_client(int node);
+  // Gives back everything that it holds.
+  void remove_client(ClientId client);
+
+  [[nodiscard]] bool exists(const NodePlace& place) const;
+  [[nodiscard]] std::uint64_t free(const NodePlace& place) const;
+
+  // New memory that the client holds, on its own node; null if the place does not exist there, if the size is no
+  // multiple of 2 MiB, or if too little is left.
+  [[nodiscard]] const SharedAllocation* create(ClientId client, const NodePlace& place, std::uint64_t bytes,
+                                               const Properties& properties);
+  // False if the client does not hold it.
+  bool give_back(ClientId client, std::uint64_t id);
+
+  // An export of memory (one allocation at least) that the client holds all of.
+  [[nodiscard]] std::optional<ExportId> add_export(ClientId client, const std::vector<std::uint64_t>& ids,
+                                                   bool importable);
+  // Its descriptors are all closed.
+  void close_export(ExportId id);
+  // The memory of an importable export of the client's node, which the client then holds; null otherwise.
+  [[nodiscard]] const SharedAllocation* import_export(ClientId client, ExportId id);
+
+  // A number that stands for memory that the client holds, for as long as that lives. The same one each time.
+  [[nodiscard]] std::optional<std::uint64_t> add_token(ClientId client, TokenKind kind, std::uint64_t id);
+  [[nodiscard]] const SharedAllocation* import_token(ClientId client, TokenKind kind, std::uint64_t token);
+
+  // What died since this was last asked. It is used again once it was told to be zero.
+  [[nodiscard]] std::vector<DeadExtent> take_dead_extents();
+  void is_zero(const DeadExtent& extent);
+
+  [[nodiscard]] std::size_t clients() const { return clients_.size(); }
+  [[nodiscard]] std::size_t exports() const { return exports_.size(); }
+  [[nodiscard]] std::size_t importable_exports_of(ClientId client) const;
+  [[nodiscard]] std::size_t allocations() const { return allocations_.size(); }
+
+ private:
+  struct Client {
+    int node = 0;
+    std::set<std::uint64_t> holds;
+  };
+  struct Held {
+    SharedAllocation allocation;
+    std::size_t references = 0;  // clients and exports
+  };
+  struct Export {
+    std::vector<std::uint64_t> ids;
+    ClientId exporter = 0;
+    int node = 0;
+    bool importable = true;
+  };
+  struct Room {
+    model::AddressSpace offsets;
+    std::uint64_t free = 0;  // bytes of memory
+  };
+  using Token = std::pair<TokenKind, std::uint64_t>;
+
+  [[nodiscard]] const SharedAllocation* hold(ClientId client, std::uint64_t id);
+  void drop(std::uint64_t id);
+  [[nodiscard]] std::uint64_t extent_bytes(const SharedAllocation& allocation) const;
+
+  const MachineShape shape_;
+  std::map<NodePlace, Room> rooms_;
+  std::map<ClientId, Client> clients_;
+  std::map<std::uint64_t, Held> allocations_;
+  std::map<ExportId, Export> exports_;
+  std::map<Token, std::uint64_t> tokens_;    // -> allocation
+  std::map<Token, std::uint64_t> token_of_;  // by kind and allocation
+  std::vector<DeadExtent> dead_;
+  std::uint64_t next_client_ = 1;
+  std::uint64_t next_allocation_ = 1;
+  std::uint64_t next_export_ = 1;
+  std::uint64_t next_token_ = 1;
+};
+
+}  // namespace cuvmm::emulator::broker

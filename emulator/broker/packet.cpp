@@ -1,0 +1,77 @@
+#include "emulator/broker/packet.hpp"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "emulator/broker/protocol.hpp"
+
+namespace cuvmm::emulator::broker {
+namespace {
+
+// Takes over the descriptors beside a message; more than one are closed.
+void take_descriptors(msghdr& header, Packet& packet) {
+  std::vector<memory::FileDescriptor> taken;
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
+    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t index = 0; index < count; ++index) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(control) + index * sizeof(int), sizeof descriptor);
+      taken.emplace_back(descriptor);
+    }
+  }
+  if (taken.size() > 1) packet.fate = Packet::Fate::malformed;
+  if (taken.size() == 1) packet.descriptor = std::move(taken.front());
+}
+
+}  // namespace
+
+Packet receive_packet(int socket) {
+  Packet packet;
+  packet.bytes.resize(most_message_bytes);
+  iovec data{packet.bytes.data(), packet.bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof control;
+  ssize_t count = -1;
+  do count = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  while (count < 0 && errno == EINTR);
+  if (count < 0) {
+    packet.fate = errno == EAGAIN || errno == EWOULDBLOCK ? Packet::Fate::none_yet : Packet::Fate::ended;
+    return packet;
+  }
+  packet.fate = count == 0 ? Packet::Fate::ended : Packet::Fate::arrived;
+  packet.bytes.resize(static_cast<std::size_t>(count));
+  packet.descriptor_lost = (header.msg_flags & MSG_CTRUNC) != 0;
+  take_descriptors(header, packet);
+  if (count > 0 && (header.msg_flags & MSG_TRUNC) != 0) packet.fate = Packet::Fate::malformed;
+  return packet;
+}
+
+int send_packet(int socket, std::span<const std::byte> bytes, int descriptor) noexcept {
+  iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
+  }
+  ssize_t count = -1;
+  do count = ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+  while (count < 0 && errno == EINTR);
+  return count < 0 ? errno : 0;
+}
+
+}  // namespace cuvmm::emulator::broker

@@ -1,0 +1,230 @@
+// What a process and the broker of its emulated machine say to each other.
+//
+// A process sends one request at a time over its connection, a socket of type SOCK_SEQPACKET, and waits for the reply.
+// Each message is one packet: a mark, the version, the kind of message, its fields. Descriptors go beside a packet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "driver/abi.hpp"
+#include "emulator/model/place.hpp"
+
+namespace cuvmm::emulator::broker {
+
+inline constexpr std::uint16_t protocol_version = 1;
+inline constexpr std::size_t most_message_bytes = std::size_t{1} << 16;
+
+enum class PlaceKind : std::uint8_t { device, host };
+constexpr bool valid(PlaceKind kind) {
+  return kind <= PlaceKind::host;
+}
+
+// A place on one of the machine's nodes.
+struct NodePlace {
+  std::int32_t node = 0;
+  PlaceKind kind = PlaceKind::device;
+  std::int32_t device = 0;  // 0 for the host
+
+  NodePlace() = default;
+  NodePlace(int on_node, const model::Place& place)
+      : node(on_node),
+        kind(place.is_host() ? PlaceKind::host : PlaceKind::device),
+        device(place.is_host() ? 0 : place.device) {}
+  [[nodiscard]] model::Place place() const {
+    return kind == PlaceKind::host ? model::Place::on_host() : model::Place::on_device(device);
+  }
+  static void fields(auto& self, auto&& field) {
+    field(self.node);
+    field(self.kind);
+    field(self.device);
+  }
+  friend auto operator<=>(const NodePlace&, const NodePlace&) = default;
+};
+
+// Of an allocation, as its creator asked for them and the driver granted them.
+struct Properties {
+  std::int32_t type = 0;
+  std::int32_t handle_types = 0;
+  std::int32_t location_type = 0;
+  std::int32_t location = 0;
+  std::uint8_t compression = 0;
+  std::uint8_t rdma = 0;
+  std::uint16_t usage = 0;
+
+  Properties() = default;
+  explicit Properties(const abi::CUmemAllocationProp& from);
+  [[nodiscard]] abi::CUmemAllocationProp driver_form() const;
+  static void fields(auto& self, auto&& field) {
+    field(self.type);
+    field(self.handle_types);
+    field(self.location_type);
+    field(self.location);
+    field(self.compression);
+    field(self.rdma);
+    field(self.usage);
+  }
+  friend bool operator==(const Properties&, const Properties&) = default;
+};
+
+// Physical memory of the machine.
+struct SharedAllocation {
+  std::uint64_t id = 0;
+  NodePlace place;
+  std::uint64_t bytes = 0;
+  Properties properties;
+  std::uint64_t offset = 0;  // of its bytes in the place's file
+
+  static void fields(auto& self, auto&& field) {
+    field(self.id);
+    field(self.place);
+    field(self.bytes);
+    field(self.properties);
+    field(self.offset);
+  }
+  friend bool operator==(const SharedAllocation&, const SharedAllocation&) = default;
+};
+
+// Handles that are numbers: those of the fabric reach other nodes, those of legacy IPC do not.
+enum class TokenKind : std::uint8_t { fabric, ipc };
+constexpr bool valid(TokenKind kind) {
+  return kind <= TokenKind::ipc;
+}
+
+// Requests.
+
+struct Hello {  // the first one of a connection; answered by Welcome
+  std::int32_t node = 0;
+  static void fields(auto& self, auto&& field) { field(self.node); }
+};
+struct Create {  // answered by Memory
+  NodePlace place;
+  std::uint64_t bytes = 0;
+  Properties properties;
+  static void fields(auto& self, auto&& field) {
+    field(self.place);
+    field(self.bytes);
+    field(self.properties);
+  }
+};
+struct GiveBack {  // the process refers to it no more; answered by Done
+  std::uint64_t id = 0;
+  static void fields(auto& self, auto&& field) { field(self.id); }
+};
+struct AskUsage {  // answered by Usage
+  NodePlace place;
+  static void fields(auto& self, auto&& field) { field(self.place); }
+};
+struct AskFile {  // answered by Done with the place's file beside it
+  NodePlace place;
+  static void fields(auto& self, auto&& field) { field(self.place); }
+};
+struct ExportDescriptor {  // answered by Done with the descriptor beside it
+  std::vector<std::uint64_t> ids;
+  bool importable = true;
+  std::uint64_t limit = ~std::uint64_t{0};  // of importable exports of this process open at once
+  static void fields(auto& self, auto&& field) {
+    field(self.ids);
+    field(self.importable);
+    field(self.limit);
+  }
+};
+struct ImportDescriptor {  // the descriptor is beside it; answered by Memory
+  static void fields(auto&, auto&&) {}
+};
+struct ExportToken {  // answered by Token
+  TokenKind kind = TokenKind::fabric;
+  std::uint64_t id = 0;
+  static void fields(auto& self, auto&& field) {
+    field(self.kind);
+    field(self.id);
+  }
+};
+struct ImportToken {  // answered by Memory
+  TokenKind kind = TokenKind::fabric;
+  std::uint64_t token = 0;
+  static void fields(auto& self, auto&& field) {
+    field(self.kind);
+    field(self.token);
+  }
+};
+
+using Request = std::variant<Hello, Create, GiveBack, AskUsage, AskFile, ExportDescriptor, ImportDescriptor,
+                             ExportToken, ImportToken>;
+
+// Replies.
+
+struct Welcome {
+  std::uint64_t client = 0;   // a number of this process's own
+  std::uint64_t machine = 0;  // a number of the machine's own
+  std::uint64_t device_bytes = 0;
+  std::uint64_t host_bytes = 0;
+  std::string settings;  // what the machine is made of, as settings in a list
+  static void fields(auto& self, auto&& field) {
+    field(self.client);
+    field(self.machine);
+    field(self.device_bytes);
+    field(self.host_bytes);
+    field(self.settings);
+  }
+};
+struct Done {
+  static void fields(auto&, auto&&) {}
+};
+struct Memory {
+  SharedAllocation allocation;
+  static void fields(auto& self, auto&& field) { field(self.allocation); }
+};
+struct Usage {
+  std::uint64_t free = 0;     // bytes
+  std::uint64_t exports = 0;  // of this process, whose descriptors are open
+  static void fields(auto& self, auto&& field) {
+    field(self.free);
+    field(self.exports);
+  }
+};
+struct Token {
+  std::uint64_t token = 0;
+  static void fields(auto& self, auto&& field) { field(self.token); }
+};
+
+enum class Refusal : std::uint8_t {
+  no_such_node,
+  full,              // the broker can serve no more processes
+  too_little_left,   // of the place's memory
+  file_limit,        // the system lets the place's file grow no more; detail: errno
+  not_known,         // no such memory, export or handle, or none that this process may have
+  descriptor_limit,  // detail: how many are open
+  no_descriptor,     // the system gives none; detail: errno
+};
+constexpr bool valid(Refusal refusal) {
+  return refusal <= Refusal::no_descriptor;
+}
+
+struct Refused {
+  Refusal why = Refusal::not_known;
+  std::uint64_t detail = 0;
+  static void fields(auto& self, auto&& field) {
+    field(self.why);
+    field(self.detail);
+  }
+};
+
+using Reply = std::variant<Welcome, Done, Memory, Usage, Token, Refused>;
+
+[[nodiscard]] std::vector<std::byte> encode(const Request& request);
+[[nodiscard]] std::vector<std::byte> encode(const Reply& reply);
+
+// Nothing for bytes that are no message of this version.
+[[nodiscard]] std::optional<Request> decode_request(std::span<const std::byte> bytes);
+[[nodiscard]] std::optional<Reply> decode_reply(std::span<const std::byte> bytes);
+
+// The version of a message of any version; nothing for bytes that are none.
+[[nodiscard]] std::optional<std::uint16_t> version_of(std::span<const std::byte> bytes);
+
+}  // namespace cuvmm::emulator::broker

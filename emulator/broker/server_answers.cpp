@@ -1,0 +1,124 @@
+// What the broker answers to each request.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <type_traits>
+
+#include "emulator/broker/event_tag.hpp"
+#include "emulator/broker/server.hpp"
+
+namespace cuvmm::emulator::broker {
+namespace {
+
+Reply refused(Refusal why, std::uint64_t detail = 0) {
+  return Refused{why, detail};
+}
+
+std::optional<std::pair<std::uint64_t, std::uint64_t>> identify(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return std::nullopt;
+  return std::pair<std::uint64_t, std::uint64_t>(status.st_dev, status.st_ino);
+}
+
+Reply memory_or_refusal(const SharedAllocation* allocation) {
+  if (allocation == nullptr) return refused(Refusal::not_known);
+  return Memory{*allocation};
+}
+
+}  // namespace
+
+Server::Answer Server::answer(Connection& connection, const Request& request, const Packet& packet) {
+  return std::visit(
+      [&](const auto& one) -> Answer {
+        using One = std::decay_t<decltype(one)>;
+        if constexpr (std::is_same_v<One, Hello>)
+          return answer(connection, one);
+        else if constexpr (std::is_same_v<One, ImportDescriptor>)
+          return import_descriptor(*connection.client, packet);
+        else
+          return answer(*connection.client, one);
+      },
+      request);
+}
+
+Server::Answer Server::answer(Connection& connection, const Hello& request) {
+  connection.client = state_.add_client(request.node);
+  if (!connection.client) return {refused(Refusal::no_such_node, static_cast<std::uint64_t>(shape_.nodes)), -1, {}};
+  return {Welcome{*connection.client, machine_, shape_.device_bytes, shape_.host_bytes, settings_}, -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const Create& request) {
+  const SharedAllocation* const made = state_.create(client, request.place, request.bytes, request.properties);
+  if (made == nullptr)
+    return {refused(Refusal::too_little_left, state_.exists(request.place) ? state_.free(request.place) : 0), -1, {}};
+  int error = 0;
+  try {
+    error = file(made->place).grow(made->offset + made->bytes);
+  } catch (const std::system_error& failure) {
+    error = failure.code().value();
+  }
+  if (error == 0) return {Memory{*made}, -1, {}};
+  state_.give_back(client, made->id);
+  return {refused(Refusal::file_limit, static_cast<std::uint64_t>(error)), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const GiveBack& request) {
+  return {state_.give_back(client, request.id) ? Reply(Done{}) : refused(Refusal::not_known), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const AskUsage& request) {
+  if (!state_.exists(request.place)) return {refused(Refusal::not_known), -1, {}};
+  return {Usage{state_.free(request.place), state_.importable_exports_of(client)}, -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId, const AskFile& request) {
+  const auto known = files_.find(request.place);
+  if (known == files_.end()) return {refused(Refusal::not_known), -1, {}};
+  return {Done{}, known->second.descriptor(), {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const ExportDescriptor& request) {
+  if (request.importable && request.limit != ~std::uint64_t{0} && state_.importable_exports_of(client) >= request.limit)
+    return {refused(Refusal::descriptor_limit, state_.importable_exports_of(client)), -1, {}};
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+    return {refused(Refusal::no_descriptor, static_cast<std::uint64_t>(errno)), -1, {}};
+  memory::FileDescriptor kept(ends[0]);
+  memory::FileDescriptor given(ends[1]);
+  const auto identity = identify(given.get());
+  const auto id = identity ? state_.add_export(client, request.ids, request.importable) : std::nullopt;
+  if (!id) return {refused(Refusal::not_known), -1, {}};
+  epoll_event hang_up{};  // reported always
+  hang_up.data.u64 = tag(Source::kept_end, *id);
+  if (::epoll_ctl(losses_.get(), EPOLL_CTL_ADD, kept.get(), &hang_up) != 0) {
+    state_.close_export(*id);
+    return {refused(Refusal::no_descriptor, static_cast<std::uint64_t>(errno)), -1, {}};
+  }
+  exports_[*identity] = *id;
+  kept_.emplace(*id, Kept{std::move(kept), *identity});
+  const int descriptor = given.get();
+  return {Done{}, descriptor, std::move(given)};
+}
+
+Server::Answer Server::import_descriptor(MachineState::ClientId client, const Packet& packet) {
+  if (packet.descriptor_lost) return {refused(Refusal::no_descriptor, EMFILE), -1, {}};
+  const auto identity = identify(packet.descriptor.get());
+  const auto found = identity ? exports_.find(*identity) : exports_.end();
+  if (found == exports_.end()) return {refused(Refusal::not_known), -1, {}};
+  return {memory_or_refusal(state_.import_export(client, found->second)), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const ExportToken& request) {
+  const auto token = state_.add_token(client, request.kind, request.id);
+  return {token ? Reply(Token{*token}) : refused(Refusal::not_known), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const ImportToken& request) {
+  return {memory_or_refusal(state_.import_token(client, request.kind, request.token)), -1, {}};
+}
+
+}  // namespace cuvmm::emulator::broker

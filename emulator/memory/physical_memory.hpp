@@ -1,0 +1,66 @@
+// A machine's physical memory: what exists, its bytes, and how it passes between handles and processes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "driver/abi.hpp"
+#include "emulator/answer.hpp"
+#include "emulator/memory/export_registry.hpp"
+#include "emulator/memory/mapped_file.hpp"
+#include "emulator/model/physical_store.hpp"
+
+namespace cuvmm::emulator::memory {
+
+// Where an allocation's bytes are.
+struct Extent {
+  MappedFile* file = nullptr;
+  std::uint64_t offset = 0;
+};
+
+// What a legacy IPC handle stands for: part of the memory behind cuMemAlloc.
+struct IpcRange {
+  model::Allocation* memory = nullptr;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// There are two: a machine of the process's own (PrivateMemory), and one that processes share through a broker
+// (sharing::SharedMemory). Not thread-safe: its owner takes turns.
+//
+// Where a function answers an allocation, that has one more reference, which is the caller's. Functions that answer
+// throw std::bad_alloc and std::system_error as well; nothing has changed then.
+class PhysicalMemory : public model::PhysicalSupply {
+ public:
+  PhysicalMemory() : store_(*this) {}
+
+  [[nodiscard]] model::PhysicalStore& store() noexcept { return store_; }
+
+  // Throws std::bad_alloc, FileLimitReached among them, and std::system_error.
+  [[nodiscard]] virtual Extent extent(const model::Allocation& allocation) = 0;
+
+  // A new close-on-exec descriptor, the caller's to close, whose copies, in any process or on the way to one, keep
+  // these allocations (one at least).
+  virtual Answer export_descriptor(int* descriptor, const std::vector<model::Allocation*>& memory,
+                                   ExportRegistry::Use use) = 0;
+  virtual Answer import_descriptor(model::Allocation** memory, int descriptor) = 0;
+
+  // A fabric handle keeps nothing.
+  virtual Answer export_fabric(abi::CUmemFabricHandle* handle, model::Allocation& memory) = 0;
+  virtual Answer import_fabric(model::Allocation** memory, const abi::CUmemFabricHandle& handle) = 0;
+
+  // Nor does a legacy IPC handle.
+  virtual Answer export_ipc(abi::CUipcMemHandle* handle, const IpcRange& range) = 0;
+  virtual Answer import_ipc(IpcRange* range, const abi::CUipcMemHandle& handle) = 0;
+
+  // Takes back the memory of exports whose descriptors have all been closed.
+  virtual void collect_closed_exports() = 0;
+  // Exports of this process whose descriptors are open.
+  [[nodiscard]] virtual std::size_t live_exports() = 0;
+
+ private:
+  model::PhysicalStore store_;
+};
+
+}  // namespace cuvmm::emulator::memory

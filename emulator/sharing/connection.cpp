@@ -1,0 +1,69 @@
+#include "emulator/sharing/connection.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+#include "emulator/broker/packet.hpp"
+
+namespace cuvmm::emulator::sharing {
+
+void Connection::lose(const std::string& why) {
+  const std::string text = fmt::format("the emulated machine '{}' is lost: {}", machine_, why);
+  if (!lost_) {
+    std::fprintf(stderr,
+                 "cuvmm emulated driver: %s. Calls that need it answer CUDA_ERROR_OPERATING_SYSTEM from now on; start "
+                 "the processes that share it anew.\n",
+                 text.c_str());
+    (void)::shutdown(socket_.get(), SHUT_RDWR);
+  }
+  lost_ = true;
+  throw std::system_error(ECONNRESET, std::generic_category(), text);
+}
+
+void Connection::wait_for(short events) {
+  const auto deadline = std::chrono::steady_clock::now() + patience_;
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) lose(fmt::format("its broker did not answer within {} ms", patience_.count()));
+    pollfd socket{socket_.get(), events, 0};
+    const int ready = ::poll(&socket, 1, static_cast<int>(left.count()));
+    if (ready > 0) return;
+    if (ready < 0 && errno != EINTR) lose(fmt::format("poll: {}", std::strerror(errno)));
+  }
+}
+
+broker::Reply Connection::ask(const broker::Request& request, int descriptor, memory::FileDescriptor* received) {
+  if (lost_) lose("its broker has ended");
+  const auto bytes = broker::encode(request);
+  int error = broker::send_packet(socket_.get(), bytes, descriptor);
+  while (error == EAGAIN) {
+    wait_for(POLLOUT);
+    error = broker::send_packet(socket_.get(), bytes, descriptor);
+  }
+  // What does not concern the broker: the descriptor, or too many of them on their way, or memory.
+  if (error == EBADF || error == ETOOMANYREFS || error == ENOMEM || error == ENOBUFS || error == EMSGSIZE)
+    throw std::system_error(error, std::generic_category(), "cannot ask the emulated machine");
+  if (error != 0) lose("its broker has ended");
+  broker::Packet packet;
+  do {
+    wait_for(POLLIN);
+    packet = broker::receive_packet(socket_.get());
+  } while (packet.fate == broker::Packet::Fate::none_yet);
+  if (packet.fate == broker::Packet::Fate::ended) lose("its broker has ended");
+  if (const auto version = broker::version_of(packet.bytes); version && *version != broker::protocol_version)
+    lose(fmt::format("its broker is of another version of cuvmm (protocol {}, not {})", *version,
+                     broker::protocol_version));
+  const auto reply = broker::decode_reply(packet.bytes);
+  if (!reply) lose("its broker answered what is no reply");
+  if (packet.descriptor_lost) throw std::system_error(EMFILE, std::generic_category(), "no descriptor is left");
+  if (received != nullptr) *received = std::move(packet.descriptor);
+  return *reply;
+}
+
+}  // namespace cuvmm::emulator::sharing

@@ -1,0 +1,249 @@
+#include "emulator/sharing/shared_memory.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "emulator/memory/file_limit.hpp"
+
+namespace cuvmm::emulator::sharing {
+namespace {
+
+using namespace cuvmm::abi;
+using memory::FileDescriptor;
+
+// What a fabric handle holds; the rest of its 64 bytes is zero.
+struct FabricContent {
+  char magic[8] = {'c', 'u', 'v', 'm', 'm', 'f', 'b', '2'};
+  std::uint64_t machine = 0;
+  std::uint64_t token = 0;
+};
+
+// What a legacy IPC handle holds.
+struct IpcContent {
+  char magic[8] = {'c', 'u', 'v', 'm', 'm', 'i', 'p', '2'};
+  std::uint64_t machine = 0;
+  std::uint64_t client = 0;
+  std::uint64_t token = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+template <class Content, class Handle>
+void write(Handle* handle, const Content& content) {
+  static_assert(sizeof(Content) <= sizeof(Handle));
+  *handle = {};
+  std::memcpy(handle, &content, sizeof content);
+}
+
+// Nothing if the handle holds something else.
+template <class Content, class Handle>
+std::optional<Content> read(const Handle& handle) {
+  Content content;
+  const Content expected;
+  std::memcpy(static_cast<void*>(&content), &handle, sizeof content);
+  if (std::memcmp(content.magic, expected.magic, sizeof content.magic) != 0) return std::nullopt;
+  return content;
+}
+
+[[noreturn]] void throw_refusal(const broker::Refused& refused) {
+  const int error = refused.why == broker::Refusal::file_limit || refused.why == broker::Refusal::no_descriptor
+                        ? static_cast<int>(refused.detail)
+                        : EPROTO;
+  throw std::system_error(error, std::generic_category(), "the emulated machine's broker refuses");
+}
+
+// The reply of that type; any other one is a refusal that is not expected here.
+template <class Expected>
+const Expected& expect(const broker::Reply& reply) {
+  if (const auto* const expected = std::get_if<Expected>(&reply)) return *expected;
+  if (const auto* const refused = std::get_if<broker::Refused>(&reply)) throw_refusal(*refused);
+  throw std::system_error(EPROTO, std::generic_category(), "the emulated machine's broker answers something else");
+}
+
+bool is(const broker::Reply& reply, broker::Refusal refusal) {
+  const auto* const refused = std::get_if<broker::Refused>(&reply);
+  return refused != nullptr && refused->why == refusal;
+}
+
+}  // namespace
+
+SharedMemory::SharedMemory(const Configuration& configuration, std::unique_ptr<Connection> connection,
+                           const broker::Welcome& welcome, FileDescriptor channels)
+    : node_(configuration.node),
+      channel_count_(configuration.imex_channel_count()),
+      descriptor_limit_(configuration.descriptor_limit),
+      connection_(std::move(connection)),
+      client_(welcome.client),
+      machine_(welcome.machine),
+      device_bytes_(welcome.device_bytes),
+      host_bytes_(welcome.host_bytes),
+      channels_(std::move(channels)) {}
+
+void SharedMemory::note(const broker::SharedAllocation& given) {
+  try {
+    where_.insert_or_assign(given.id, Where{given.place, given.offset});
+  } catch (...) {
+    give_back(given.id);
+    throw;
+  }
+}
+
+std::optional<std::uint64_t> SharedMemory::take(model::Place place, std::uint64_t bytes,
+                                                const CUmemAllocationProp& properties) {
+  const broker::Reply reply = connection_->ask(broker::Create{here(place), bytes, broker::Properties(properties)});
+  if (is(reply, broker::Refusal::too_little_left)) return std::nullopt;
+  if (is(reply, broker::Refusal::file_limit) && std::get<broker::Refused>(reply).detail == EFBIG)
+    throw memory::FileLimitReached();
+  const broker::SharedAllocation& made = expect<broker::Memory>(reply).allocation;
+  note(made);
+  return made.id;
+}
+
+void SharedMemory::give_back(std::uint64_t id) noexcept {
+  try {
+    (void)connection_->ask(broker::GiveBack{id});
+  } catch (const std::exception&) {
+    return;  // the broker is lost, and with it all that this process held
+  }
+}
+
+void SharedMemory::give_back(const model::Allocation& allocation) noexcept {
+  where_.erase(allocation.id);
+  give_back(allocation.id);
+}
+
+broker::Usage SharedMemory::usage(const model::Place& place) {
+  return expect<broker::Usage>(connection_->ask(broker::AskUsage{here(place)}));
+}
+
+std::uint64_t SharedMemory::free(model::Place place) {
+  return usage(place).free;
+}
+
+std::size_t SharedMemory::live_exports() {
+  return static_cast<std::size_t>(usage(model::Place::on_host()).exports);
+}
+
+std::uint64_t SharedMemory::total(model::Place place) const {
+  return place.is_host() ? host_bytes_ : device_bytes_;
+}
+
+// As the driver does: a channel is a file that the process may open, or may not.
+bool SharedMemory::has_imex_channel() {
+  for (int number = 0; number < channel_count_; ++number) {
+    const FileDescriptor channel(
+        ::openat(channels_.get(), fmt::format("channel{}", number).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (channel) return true;
+    if (errno == EMFILE || errno == ENFILE)
+      throw std::system_error(errno, std::generic_category(), "cannot open an IMEX channel");
+  }
+  return false;
+}
+
+memory::Extent SharedMemory::extent(const model::Allocation& allocation) {
+  const Where& where = where_.at(allocation.id);
+  std::unique_ptr<PlaceBytes>& file = files_[where.place];
+  if (file == nullptr) {
+    FileDescriptor received;
+    (void)expect<broker::Done>(connection_->ask(broker::AskFile{where.place}, -1, &received));
+    file = std::make_unique<PlaceBytes>(std::move(received));
+  }
+  return {file.get(), where.offset};
+}
+
+Answer SharedMemory::export_descriptor(int* descriptor, const std::vector<model::Allocation*>& memory,
+                                       memory::ExportRegistry::Use use) {
+  broker::ExportDescriptor request;
+  for (const model::Allocation* allocation : memory) request.ids.push_back(allocation->id);
+  request.importable = use == memory::ExportRegistry::Use::import;
+  if (descriptor_limit_) request.limit = *descriptor_limit_;
+  FileDescriptor received;
+  const broker::Reply reply = connection_->ask(request, -1, &received);
+  if (is(reply, broker::Refusal::descriptor_limit))
+    return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit,
+            fmt::format("{} exported descriptors are open", std::get<broker::Refused>(reply).detail)};
+  (void)expect<broker::Done>(reply);
+  *descriptor = received.release();
+  return {};
+}
+
+model::Allocation& SharedMemory::adopt(const broker::SharedAllocation& given) {
+  note(given);
+  model::Allocation facts;
+  facts.id = given.id;
+  facts.place = given.place.place();
+  facts.bytes = given.bytes;
+  facts.properties = given.properties.driver_form();
+  facts.remote = given.place.node != node_;
+  return store().adopt(facts);
+}
+
+Answer SharedMemory::import_descriptor(model::Allocation** memory, int descriptor) {
+  const Answer foreign(CUDA_ERROR_UNKNOWN, Rule::import_descriptor,
+                       "the descriptor is not open here, or is no export of this node");
+  if (descriptor < 0 || ::fcntl(descriptor, F_GETFD) < 0) return foreign;
+  const broker::Reply reply = connection_->ask(broker::ImportDescriptor{}, descriptor);
+  if (is(reply, broker::Refusal::not_known)) return foreign;
+  *memory = &adopt(expect<broker::Memory>(reply).allocation);
+  return {};
+}
+
+std::uint64_t SharedMemory::token(broker::TokenKind kind, const model::Allocation& memory) {
+  return expect<broker::Token>(connection_->ask(broker::ExportToken{kind, memory.id})).token;
+}
+
+Answer SharedMemory::export_fabric(CUmemFabricHandle* handle, model::Allocation& memory) {
+  FabricContent content;
+  content.machine = machine_;
+  content.token = token(broker::TokenKind::fabric, memory);
+  write(handle, content);
+  return {};
+}
+
+Answer SharedMemory::import_fabric(model::Allocation** memory, const CUmemFabricHandle& handle) {
+  const Answer gone(CUDA_ERROR_INVALID_VALUE, Rule::import_descriptor,
+                    "no memory was exported as this handle, or it is gone");
+  const auto content = read<FabricContent>(handle);
+  if (!content || content->machine != machine_) return gone;
+  const broker::Reply reply = connection_->ask(broker::ImportToken{broker::TokenKind::fabric, content->token});
+  if (is(reply, broker::Refusal::not_known)) return gone;
+  *memory = &adopt(expect<broker::Memory>(reply).allocation);
+  return {};
+}
+
+Answer SharedMemory::export_ipc(CUipcMemHandle* handle, const memory::IpcRange& range) {
+  IpcContent content;
+  content.machine = machine_;
+  content.client = client_;
+  content.token = token(broker::TokenKind::ipc, *range.memory);
+  content.offset = range.offset;
+  content.bytes = range.bytes;
+  write(handle, content);
+  return {};
+}
+
+Answer SharedMemory::import_ipc(memory::IpcRange* range, const CUipcMemHandle& handle) {
+  const auto content = read<IpcContent>(handle);
+  if (!content)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "the handle does not come from cuIpcGetMemHandle"};
+  const Answer gone(CUDA_ERROR_INVALID_VALUE, Rule::ipc_open,
+                    "the memory of the handle is gone, or is on another machine or node");
+  if (content->machine != machine_) return gone;
+  if (content->client == client_)
+    return {CUDA_ERROR_INVALID_CONTEXT, Rule::ipc_other_process, "the handle comes from this process"};
+  const broker::Reply reply = connection_->ask(broker::ImportToken{broker::TokenKind::ipc, content->token});
+  if (is(reply, broker::Refusal::not_known)) return gone;
+  model::Allocation& memory = adopt(expect<broker::Memory>(reply).allocation);
+  if (content->offset > memory.bytes || content->bytes > memory.bytes - content->offset) {
+    store().drop_reference(memory);
+    return gone;
+  }
+  *range = {&memory, content->offset, content->bytes};
+  return {};
+}
+
+}  // namespace cuvmm::emulator::sharing

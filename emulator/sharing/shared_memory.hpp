@@ -1,0 +1,72 @@
+// The physical memory of a machine that processes share.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "emulator/broker/protocol.hpp"
+#include "emulator/configuration.hpp"
+#include "emulator/memory/physical_memory.hpp"
+#include "emulator/sharing/connection.hpp"
+#include "emulator/sharing/place_bytes.hpp"
+
+namespace cuvmm::emulator::sharing {
+
+// Asks the broker for what exists, and touches the bytes itself. What concerns handles and mappings stays in the
+// process: the broker knows whether it refers to an allocation, not how often.
+class SharedMemory final : public memory::PhysicalMemory {
+ public:
+  // `channels` is the folder of the machine's IMEX channels.
+  SharedMemory(const Configuration& configuration, std::unique_ptr<Connection> connection,
+               const broker::Welcome& welcome, memory::FileDescriptor channels);
+
+  std::optional<std::uint64_t> take(model::Place place, std::uint64_t bytes,
+                                    const abi::CUmemAllocationProp& properties) override;
+  void give_back(const model::Allocation& allocation) noexcept override;
+  std::uint64_t free(model::Place place) override;
+  [[nodiscard]] std::uint64_t total(model::Place place) const override;
+  bool has_imex_channel() override;
+
+  memory::Extent extent(const model::Allocation& allocation) override;
+  Answer export_descriptor(int* descriptor, const std::vector<model::Allocation*>& memory,
+                           memory::ExportRegistry::Use use) override;
+  Answer import_descriptor(model::Allocation** memory, int descriptor) override;
+  Answer export_fabric(abi::CUmemFabricHandle* handle, model::Allocation& memory) override;
+  Answer import_fabric(model::Allocation** memory, const abi::CUmemFabricHandle& handle) override;
+  Answer export_ipc(abi::CUipcMemHandle* handle, const memory::IpcRange& range) override;
+  Answer import_ipc(memory::IpcRange* range, const abi::CUipcMemHandle& handle) override;
+  void collect_closed_exports() override {}  // the broker notices
+  std::size_t live_exports() override;
+
+ private:
+  struct Where {
+    broker::NodePlace place;
+    std::uint64_t offset = 0;
+  };
+
+  [[nodiscard]] broker::NodePlace here(const model::Place& place) const { return {node_, place}; }
+  [[nodiscard]] broker::Usage usage(const model::Place& place);
+  // What the broker gave to this process; it has it back if there is no memory to note that.
+  void note(const broker::SharedAllocation& given);
+  void give_back(std::uint64_t id) noexcept;
+  [[nodiscard]] model::Allocation& adopt(const broker::SharedAllocation& given);
+  [[nodiscard]] std::uint64_t token(broker::TokenKind kind, const model::Allocation& memory);
+
+  const int node_;
+  const int channel_count_;
+  const std::optional<std::size_t> descriptor_limit_;
+  const std::unique_ptr<Connection> connection_;
+  const std::uint64_t client_;
+  const std::uint64_t machine_;
+  const std::uint64_t device_bytes_;
+  const std::uint64_t host_bytes_;
+  const ClosedInChildren channels_;
+  std::map<broker::NodePlace, std::unique_ptr<PlaceBytes>> files_;
+  std::unordered_map<std::uint64_t, Where> where_;  // by allocation
+};
+
+}  // namespace cuvmm::emulator::sharing

@@ -1,0 +1,345 @@
+#include "conformance/breaches.hpp"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <stdexcept>
+
+#include "emulator/emulated_driver.hpp"
+
+namespace cuvmm::conformance {
+
+namespace {
+
+using namespace abi;
+using emulator::Configuration;
+using emulator::HostKernel;
+using emulator::KernelArguments;
+using emulator::KernelCall;
+using emulator::KernelProgress;
+using emulator::KernelView;
+using emulator::Rule;
+
+constexpr std::size_t granule = std::size_t{2} << 20;
+
+void expect(CUresult code) {
+  if (code != CUDA_SUCCESS) throw std::runtime_error("the breach could not be prepared");
+}
+
+CUmemGenericAllocationHandle create(driver::Interface& driver, CUmemAllocationHandleType type) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.requestedHandleTypes = type;
+  CUmemGenericAllocationHandle handle = 0;
+  expect(driver.cuMemCreate(&handle, granule, &properties, 0));
+  return handle;
+}
+
+CUdeviceptr mapped(driver::Interface& driver) {
+  CUdeviceptr address = 0;
+  expect(driver.cuMemAddressReserve(&address, granule, 0, 0, 0));
+  expect(driver.cuMemMap(address, granule, 0, create(driver, CU_MEM_HANDLE_TYPE_NONE), 0));
+  return address;
+}
+
+CUresult grant(driver::Interface& driver, CUdeviceptr address) {
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  return driver.cuMemSetAccess(address, granule, &access, 1);
+}
+
+CUstream stream(driver::Interface& driver) {
+  CUstream made = nullptr;
+  expect(driver.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING));
+  return made;
+}
+
+// A stream whose work waits for what nobody does.
+CUstream held_stream(driver::Interface& driver) {
+  void* word = nullptr;
+  expect(driver.cuMemHostAlloc(&word, 4096, 0));
+  *static_cast<unsigned*>(word) = 0;
+  CUstream made = stream(driver);
+  expect(driver.cuStreamWaitValue32(made, reinterpret_cast<CUdeviceptr>(word), 1, CU_STREAM_WAIT_VALUE_EQ));
+  return made;
+}
+
+HostKernel kernel(std::function<std::vector<KernelView>(const KernelArguments&)> views, std::function<void()> body) {
+  return {"body", {}, std::move(views), [body = std::move(body)](const KernelCall&) {
+            body();
+            return KernelProgress::done;
+          }};
+}
+
+CUresult launch(driver::Interface& driver) {
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  expect(driver.cuModuleLoadData(&module, ".version 8.0\n.visible .entry body()\n"));
+  expect(driver.cuModuleGetFunction(&function, module, "body"));
+  return driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+}
+
+void as_it_is(Configuration&) {}
+
+CUresult call_after_fork(const DriverPointer& driver) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(driver->cuCtxSynchronize());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return static_cast<CUresult>(WEXITSTATUS(status));
+}
+
+CUresult reserve(const DriverPointer& driver) {
+  CUdeviceptr address = 0;
+  return driver->cuMemAddressReserve(&address, granule, 0, 0, 0);
+}
+
+CUresult unmap_in_use(const DriverPointer& driver) {
+  const CUdeviceptr address = mapped(*driver);
+  expect(grant(*driver, address));
+  expect(driver->cuMemsetD8Async(address, 1, 64, held_stream(*driver)));
+  return driver->cuMemUnmap(address, granule);
+}
+
+CUresult export_once(const DriverPointer& driver) {
+  int descriptor = -1;
+  return driver->cuMemExportToShareableHandle(&descriptor, create(*driver, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+}
+
+CUresult open_foreign_ipc_handle(const DriverPointer& driver) {
+  CUdeviceptr address = 0;
+  CUipcMemHandle handle{};
+  expect(driver->cuMemAlloc(&address, 64));
+  const pid_t child = ::getpid();
+  expect(driver->cuIpcGetMemHandle(&handle, address));
+  for (std::size_t at = 0; at + sizeof child <= sizeof handle.reserved; at += sizeof child)
+    if (std::equal(handle.reserved + at, handle.reserved + at + sizeof child, reinterpret_cast<const char*>(&child)))
+      handle.reserved[at] ^= 1;
+  constexpr unsigned lazy_peer_access = 1;
+  return driver->cuIpcOpenMemHandle(&address, handle, lazy_peer_access);
+}
+
+CUresult close_what_was_not_opened(const DriverPointer& driver) {
+  CUdeviceptr address = 0;
+  expect(driver->cuMemAlloc(&address, 64));
+  return driver->cuIpcCloseMemHandle(address);
+}
+
+CUresult write_where_no_file_may_grow(const DriverPointer& driver) {
+  const CUdeviceptr address = mapped(*driver);
+  expect(grant(*driver, address));
+  const rlimit nothing{0, 0};
+  ::setrlimit(RLIMIT_FSIZE, &nothing);
+  std::signal(SIGXFSZ, SIG_IGN);
+  return driver->cuMemsetD8(address, 1, 64);
+}
+
+// What the call in the kernel answered.
+CUresult& answer_in_kernel() {
+  static CUresult answer = CUDA_SUCCESS;
+  return answer;
+}
+
+driver::Interface*& driver_of_kernel() {
+  static driver::Interface* driver = nullptr;
+  return driver;
+}
+
+CUresult call_in_a_kernel(const DriverPointer& driver) {
+  driver_of_kernel() = driver.get();
+  expect(launch(*driver));
+  expect(driver->cuCtxSynchronize());
+  return answer_in_kernel();
+}
+
+CUresult query_a_destroyed_stream(const DriverPointer& driver) {
+  const CUstream gone = stream(*driver);
+  expect(driver->cuStreamDestroy(gone));
+  return driver->cuStreamQuery(gone);
+}
+
+CUresult instantiate_while_captured(const DriverPointer& driver) {
+  const CUstream captured = stream(*driver);
+  expect(driver->cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+  CUstreamCaptureStatus status{};
+  CUgraph graph = nullptr;
+  expect(driver->cuStreamGetCaptureInfo(captured, &status, nullptr, &graph, nullptr, nullptr));
+  CUgraphExec exec = nullptr;
+  return driver->cuGraphInstantiateWithFlags(&exec, graph, 0);
+}
+
+// On the emulated driver alone, as all breaches: on a real one multicast can put devices out of service.
+CUresult create_multicast(const DriverPointer& driver) {
+  if (!driver->emulated()) throw std::logic_error("multicast is for the emulated driver alone");
+  CUmulticastObjectProp properties{};
+  properties.numDevices = 1;
+  properties.size = granule;
+  CUmemGenericAllocationHandle handle = 0;
+  return driver->cuMulticastCreate(&handle, &properties);
+}
+
+CUmemPoolProps pool_properties() {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  return properties;
+}
+
+CUresult create_pool(const DriverPointer& driver, const CUmemPoolProps& properties) {
+  CUmemoryPool pool = nullptr;
+  return driver->cuMemPoolCreate(&pool, &properties);
+}
+
+CUmemoryPool default_pool(driver::Interface& driver) {
+  CUmemoryPool pool = nullptr;
+  expect(driver.cuDeviceGetDefaultMemPool(&pool, 0));
+  return pool;
+}
+
+CUdeviceptr allocated_in(driver::Interface& driver, CUstream stream) {
+  CUdeviceptr address = 0;
+  expect(driver.cuMemAllocAsync(&address, 64, stream));
+  return address;
+}
+
+CUresult free_in_stream_twice(const DriverPointer& driver) {
+  const CUstream in = stream(*driver);
+  const CUdeviceptr address = allocated_in(*driver, in);
+  expect(driver->cuMemFreeAsync(address, in));
+  return driver->cuMemFreeAsync(address, in);
+}
+
+CUresult free_foreign_memory_in_a_capture(const DriverPointer& driver) {
+  const CUstream captured = stream(*driver);
+  const CUdeviceptr address = allocated_in(*driver, captured);
+  expect(driver->cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+  return driver->cuMemFreeAsync(address, captured);
+}
+
+// The rules of memory pools, and of memory of graphs.
+std::map<Rule, Breach> breaches_of_pools() {
+  return {
+      {Rule::pool_properties,
+       {as_it_is,
+        [](const DriverPointer& driver) {
+          CUmemPoolProps properties = pool_properties();
+          properties.reserved[0] = 1;
+          return create_pool(driver, properties);
+        }}},
+      {Rule::pool_live,
+       {as_it_is, [](const DriverPointer& driver) { return driver->cuMemPoolDestroy(default_pool(*driver)); }}},
+      {Rule::pool_sharing,
+       {as_it_is,
+        [](const DriverPointer& driver) {
+          CUmemPoolProps properties = pool_properties();
+          properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+          return create_pool(driver, properties);
+        }}},
+      {Rule::pool_capacity,
+       {as_it_is,
+        [](const DriverPointer& driver) {
+          CUdeviceptr address = 0;
+          return driver->cuMemAllocAsync(&address, std::size_t{1} << 45, stream(*driver));
+        }}},
+      {Rule::pool_access,
+       {as_it_is,
+        [](const DriverPointer& driver) {
+          const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+          return driver->cuMemPoolSetAccess(default_pool(*driver), &access, 1);
+        }}},
+      {Rule::pool_pointer, {as_it_is, free_in_stream_twice}},
+      {Rule::pool_attribute,
+       {as_it_is,
+        [](const DriverPointer& driver) {
+          std::uint64_t value = 0;
+          return driver->cuMemPoolSetAttribute(default_pool(*driver), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value);
+        }}},
+      {Rule::graph_memory, {as_it_is, free_foreign_memory_in_a_capture}},
+  };
+}
+
+std::map<Rule, Breach> make_breaches() {
+  const auto no_views = [](const KernelArguments&) { return std::vector<KernelView>{}; };
+  return {
+      {Rule::not_after_fork, {as_it_is, call_after_fork}},
+      {Rule::vmm_supported, {[](Configuration& c) { c.profile = *emulator::find_profile("no-vmm"); }, reserve}},
+      {Rule::unmap_not_in_use, {[](Configuration& c) { c.mode = emulator::Mode::strict; }, unmap_in_use}},
+      {Rule::descriptor_limit, {[](Configuration& c) { c.descriptor_limit = 0; }, export_once}},
+      {Rule::rights_on_behaviour,
+       {[](Configuration& c) { c.profile.behaviour.fail_set_access = true; },
+        [](const DriverPointer& driver) { return grant(*driver, mapped(*driver)); }}},
+      {Rule::ipc_private_machine, {as_it_is, open_foreign_ipc_handle}},
+      {Rule::ipc_open, {as_it_is, close_what_was_not_opened}},
+      {Rule::operating_system, {as_it_is, write_where_no_file_may_grow}},
+      {Rule::callback_throws,
+       {[](Configuration& c) {
+          c.kernels = {
+              kernel([](const KernelArguments&) -> std::vector<KernelView> { throw std::runtime_error("no"); }, [] {})};
+        },
+        [](const DriverPointer& driver) { return launch(*driver); }}},
+      {Rule::host_kernel,
+       {[no_views](Configuration& c) {
+          c.kernels = {kernel(no_views, [] {
+            CUdeviceptr address = 0;
+            answer_in_kernel() = driver_of_kernel()->cuMemAlloc(&address, 64);
+          })};
+        },
+        call_in_a_kernel}},
+      {Rule::stream_live, {as_it_is, query_a_destroyed_stream}},
+      {Rule::graph_finished, {as_it_is, instantiate_while_captured}},
+      {Rule::multicast_supported, {as_it_is, create_multicast}},
+  };
+}
+
+std::string outcome(const Breach& breach, std::string_view rule_off) {
+  Configuration configuration;
+  configuration.on_warning = [](const std::string&) {};
+  breach.configure(configuration);
+  if (!rule_off.empty()) configuration.rules_off.emplace_back(rule_off);
+  const DriverPointer driver = emulator::make_emulated_driver(configuration);
+  expect(driver->cuInit(0));
+  CUcontext context = nullptr;
+  expect(driver->cuDevicePrimaryCtxRetain(&context, 0));
+  expect(driver->cuCtxSetCurrent(context));
+  return breach.break_rule(driver) == CUDA_SUCCESS ? "accepted" : "refused";
+}
+
+}  // namespace
+
+const std::map<Rule, Breach>& breaches() {
+  static const std::map<Rule, Breach> all = [] {
+    std::map<Rule, Breach> made = make_breaches();
+    made.merge(breaches_of_pools());
+    return made;
+  }();
+  return all;
+}
+
+std::string run_breach(const Breach& breach, std::string_view rule_off) {
+  int ends[2] = {-1, -1};
+  if (::pipe(ends) != 0) return "no pipe";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    (void)::alarm(120);
+    std::string said;
+    try {
+      said = outcome(breach, rule_off);
+    } catch (const std::exception& error) {
+      said = error.what();
+    }
+    ::_exit(::write(ends[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
+  }
+  ::close(ends[1]);
+  char said[200];
+  const ssize_t length = ::read(ends[0], said, sizeof said);
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return length > 0 ? std::string(said, static_cast<std::size_t>(length)) : "the process died";
+}
+
+}  // namespace cuvmm::conformance

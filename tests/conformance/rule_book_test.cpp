@@ -1,0 +1,130 @@
+// The rule book is true: each rule's case breaks it, and switching the rule off is noticed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "conformance/answers.hpp"
+#include "conformance/breaches.hpp"
+#include "conformance/cases/case_process.hpp"
+#include "conformance/cases/drivers.hpp"
+#include "driver/advice.hpp"
+#include "emulator/rule.hpp"
+#include "rules/page.hpp"
+
+namespace cuvmm::emulator {
+
+// For GoogleTest, which finds it by its name.
+static void PrintTo(const RuleText& rule, std::ostream* stream) {
+  *stream << rule.id;
+}
+
+}  // namespace cuvmm::emulator
+
+namespace cuvmm::conformance {
+
+namespace {
+
+using emulator::Breach;
+using emulator::Rule;
+using emulator::rule_book;
+using emulator::RuleText;
+
+// In the process of the case: the environment is its own.
+DriverFactory driver_with(const std::string& settings) {
+  return [settings] {
+    ::setenv("CUVMM_EMULATOR", settings.c_str(), 1);
+    return emulated_driver(2)();
+  };
+}
+
+// What the emulated driver answers to the rule's case; in the mode in which it keeps the rule.
+std::string answer(const RuleText& rule, bool off) {
+  static const Table table = all_cases();
+  const Case* found = table.find(std::string(rule.proof));
+  if (found == nullptr) return "there is no such case";
+  std::string settings = rule.breach == Breach::accepted ? "mode=strict" : "mode=faithful";
+  if (off) settings += ",rule-off=" + std::string(rule.id);
+  return run_case(*found, forked(driver_with(settings)));
+}
+
+const std::string& recorded(const RuleText& rule) {
+  static const Answers answers = recorded_answers("h200-580").value();
+  return answers.at(std::string(rule.proof));
+}
+
+std::string name_of(const RuleText& rule) {
+  std::string name(rule.id);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class ARule : public testing::TestWithParam<RuleText> {};
+
+TEST_P(ARule, IsKeptAndMissedWhenSwitchedOff) {
+  const RuleText& rule = GetParam();
+  if (rule.proof.empty()) {
+    const auto breach = breaches().find(rule.rule);
+    ASSERT_NE(breach, breaches().end()) << "a rule without a case needs a breach here";
+    EXPECT_EQ(run_breach(breach->second, {}), "refused");
+    EXPECT_EQ(run_breach(breach->second, rule.id), "accepted");
+    return;
+  }
+  EXPECT_EQ(breaches().count(rule.rule), 0U) << "the case does it";
+  const std::string kept = answer(rule, false);
+  const std::string off = answer(rule, true);
+  if (rule.breach == Breach::accepted) {
+    EXPECT_NE(kept, recorded(rule)) << "strict mode accepts it";
+    EXPECT_EQ(off, recorded(rule)) << "switched off, it is as with a real driver";
+  } else {
+    if (rule.breach != Breach::crashes) {
+      EXPECT_EQ(kept, recorded(rule));
+    }
+    EXPECT_NE(off, kept);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(OfTheBook, ARule, testing::ValuesIn(rule_book),
+                         [](const auto& test) { return name_of(test.param); });
+
+TEST(RuleBook, SaysAllOfEachRuleAndNamesItOnce) {
+  std::vector<std::string_view> ids;
+  for (const RuleText& rule : rule_book) {
+    for (const std::string_view text : {rule.says, rule.answers, rule.consequence, rule.way_out}) {
+      ASSERT_FALSE(text.empty()) << rule.id;
+      EXPECT_NE(text.back(), '.') << rule.id << ": the full stop is put behind it";
+    }
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), rule.id), 0) << rule.id;
+    EXPECT_EQ(emulator::find_rule(rule.id), rule.rule);
+    ids.push_back(rule.id);
+  }
+  EXPECT_FALSE(emulator::find_rule("NO-SUCH-RULE"));
+}
+
+TEST(RuleBook, HasEveryRuleThatAdviceNames) {
+  std::size_t named = 0;
+  for (std::size_t entry = 0; entry < driver::entry_point_count; ++entry)
+    for (int code = 1; code < 1000; ++code) {
+      std::istringstream ids{std::string(
+          driver::advice_for(static_cast<driver::EntryPoint>(entry), static_cast<abi::CUresult>(code)).rule_ids)};
+      for (std::string id; std::getline(ids >> std::ws, id, ',');) {
+        EXPECT_TRUE(emulator::find_rule(id)) << id;
+        ++named;
+      }
+    }
+  EXPECT_GT(named, 0U);
+}
+
+TEST(RuleBook, IsWhatTheDocumentationHas) {
+  std::ifstream file(CUVMM_RULES_PAGE);
+  std::stringstream page;
+  page << file.rdbuf();
+  EXPECT_EQ(page.str(), rules::markdown_page({rule_book.begin(), rule_book.end()}))
+      << "make it anew: cuvmm rules --markdown > docs/rules.md";
+}
+
+}  // namespace
+
+}  // namespace cuvmm::conformance

@@ -1,0 +1,266 @@
+// A process of a test: does what it is told over descriptor 3, one line a call of the driver, and answers the code and
+// what the call gave.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "emulator/configuration.hpp"
+#include "emulator/emulated_driver.hpp"
+#include "message.hpp"
+
+using namespace cuvmm::abi;
+
+namespace cuvmm::tests {
+namespace {
+
+constexpr int control = 3;
+constexpr auto descriptor_type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+using Words = std::vector<std::string>;
+
+struct Outcome {
+  int code = 0;
+  std::string text;
+  emulator::memory::FileDescriptor descriptor;
+};
+
+std::uint64_t number(const std::string& word) {
+  return std::strtoull(word.c_str(), nullptr, 0);
+}
+
+template <class Handle>
+std::string as_hexadecimal(const Handle& handle) {
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(&handle);
+  std::string text;
+  for (std::size_t index = 0; index < sizeof handle; ++index) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", bytes[index]);
+    text += digits;
+  }
+  return text;
+}
+
+template <class Handle>
+Handle from_hexadecimal(const std::string& text) {
+  Handle handle{};
+  auto* const bytes = reinterpret_cast<unsigned char*>(&handle);
+  for (std::size_t index = 0; index < sizeof handle && 2 * index + 1 < text.size(); ++index)
+    std::from_chars(&text[2 * index], &text[2 * index] + 2, bytes[index], 16);
+  return handle;
+}
+
+class Actor {
+ public:
+  Outcome perform(const Words& words, int descriptor) {
+    const std::string& verb = words.at(0);
+    if (verb == "init") return init();
+    if (verb == "create") return create(words);
+    if (verb == "release") return {driver_->cuMemRelease(number(words.at(1))), {}, {}};
+    if (verb == "map") return map(words);
+    if (verb == "unmap") return {driver_->cuMemUnmap(number(words.at(1)), number(words.at(2))), {}, {}};
+    if (verb == "write") return write(words);
+    if (verb == "read") return read(number(words.at(1)));
+    if (verb == "touch") return touch(number(words.at(1)), byte(words.at(2)));
+    if (verb == "export") return export_descriptor(words);
+    if (verb == "import") return import(reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor)));
+    if (verb == "import-number") return import(reinterpret_cast<void*>(number(words.at(1))));
+    if (verb == "export-fabric") return export_fabric(words);
+    if (verb == "import-fabric") return import_fabric(words);
+    if (verb == "alloc") return allocate(words);
+    if (verb == "alloc-pooled") return allocate_pooled(words);
+    if (verb == "free-pooled") return free_pooled(words);
+    if (verb == "free") return {driver_->cuMemFree(number(words.at(1))), {}, {}};
+    if (verb == "ipc-get") return ipc_get(words);
+    if (verb == "ipc-open") return ipc_open(words);
+    if (verb == "ipc-close") return {driver_->cuIpcCloseMemHandle(number(words.at(1))), {}, {}};
+    if (verb == "info") return info();
+    if (verb == "devices") return devices();
+    if (verb == "explain") return {0, driver_->explanation(), {}};
+    if (verb == "fork") return leave_child(words);
+    if (verb == "set-user") return {::seteuid(static_cast<uid_t>(number(words.at(1)))), {}, {}};
+    return {-1, "no such verb", {}};
+  }
+
+ private:
+  static unsigned char byte(const std::string& word) { return static_cast<unsigned char>(number(word)); }
+
+  Outcome init() {
+    try {
+      driver_ = emulator::make_emulated_driver(emulator::Configuration::of_program());
+    } catch (const std::exception& error) {
+      return {-1, error.what(), {}};
+    }
+    CUcontext context = nullptr;
+    int code = driver_->cuInit(0);
+    if (code == 0) code = driver_->cuDevicePrimaryCtxRetain(&context, 0);
+    if (code == 0) code = driver_->cuCtxSetCurrent(context);
+    return {code, {}, {}};
+  }
+
+  // create BYTES HANDLE_TYPES [LOCATION_TYPE]
+  Outcome create(const Words& words) {
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {
+        words.size() > 3 ? static_cast<CUmemLocationType>(number(words[3])) : CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(number(words.at(2)));
+    CUmemGenericAllocationHandle handle = 0;
+    const int code = driver_->cuMemCreate(&handle, number(words.at(1)), &properties, 0);
+    return {code, std::to_string(handle), {}};
+  }
+
+  // map HANDLE BYTES: at new addresses, open to device 0, and to the host where that can be
+  Outcome map(const Words& words) {
+    const std::uint64_t bytes = number(words.at(2));
+    CUdeviceptr address = 0;
+    int code = driver_->cuMemAddressReserve(&address, bytes, 0, 0, 0);
+    if (code == 0) code = driver_->cuMemMap(address, bytes, 0, number(words.at(1)), 0);
+    const CUmemAccessDesc device{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc host{{CU_MEM_LOCATION_TYPE_HOST, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    if (code == 0) code = driver_->cuMemSetAccess(address, bytes, &device, 1);
+    if (code == 0) static_cast<void>(driver_->cuMemSetAccess(address, bytes, &host, 1));
+    return {code, std::to_string(address), {}};
+  }
+
+  Outcome write(const Words& words) {
+    const int code = driver_->cuMemsetD8(number(words.at(1)), byte(words.at(2)), number(words.at(3)));
+    return {code == 0 ? driver_->cuCtxSynchronize() : code, {}, {}};
+  }
+
+  Outcome read(CUdeviceptr address) {
+    unsigned char value = 0;
+    const int code = driver_->cuMemcpyDtoH(&value, address, 1);
+    return {code, std::to_string(value), {}};
+  }
+
+  // What the process's own code does with host memory.
+  static Outcome touch(CUdeviceptr address, unsigned char value) {
+    *reinterpret_cast<volatile unsigned char*>(address) = value;
+    return {};
+  }
+
+  Outcome export_descriptor(const Words& words) {
+    int descriptor = -1;
+    const int code = driver_->cuMemExportToShareableHandle(&descriptor, number(words.at(1)), descriptor_type, 0);
+    return {code, std::to_string(descriptor), emulator::memory::FileDescriptor(descriptor)};
+  }
+
+  Outcome import(void* os_handle) {
+    CUmemGenericAllocationHandle handle = 0;
+    const int code = driver_->cuMemImportFromShareableHandle(&handle, os_handle, descriptor_type);
+    return {code, std::to_string(handle), {}};
+  }
+
+  Outcome export_fabric(const Words& words) {
+    CUmemFabricHandle shareable{};
+    const int code =
+        driver_->cuMemExportToShareableHandle(&shareable, number(words.at(1)), CU_MEM_HANDLE_TYPE_FABRIC, 0);
+    return {code, as_hexadecimal(shareable), {}};
+  }
+
+  Outcome import_fabric(const Words& words) {
+    auto shareable = from_hexadecimal<CUmemFabricHandle>(words.at(1));
+    CUmemGenericAllocationHandle handle = 0;
+    const int code = driver_->cuMemImportFromShareableHandle(&handle, &shareable, CU_MEM_HANDLE_TYPE_FABRIC);
+    return {code, std::to_string(handle), {}};
+  }
+
+  Outcome allocate(const Words& words) {
+    CUdeviceptr address = 0;
+    const int code = driver_->cuMemAlloc(&address, number(words.at(1)));
+    return {code, std::to_string(address), {}};
+  }
+
+  Outcome allocate_pooled(const Words& words) {
+    CUdeviceptr address = 0;
+    const int code = driver_->cuMemAllocAsync(&address, number(words.at(1)), nullptr);
+    return {code, std::to_string(address), {}};
+  }
+
+  // And waits until the pool has given back what it does not use.
+  Outcome free_pooled(const Words& words) {
+    const int code = driver_->cuMemFreeAsync(number(words.at(1)), nullptr);
+    return {code == 0 ? driver_->cuCtxSynchronize() : code, {}, {}};
+  }
+
+  Outcome ipc_get(const Words& words) {
+    CUipcMemHandle handle{};
+    const int code = driver_->cuIpcGetMemHandle(&handle, number(words.at(1)));
+    return {code, as_hexadecimal(handle), {}};
+  }
+
+  Outcome ipc_open(const Words& words) {
+    CUdeviceptr address = 0;
+    const int code = driver_->cuIpcOpenMemHandle(&address, from_hexadecimal<CUipcMemHandle>(words.at(1)), 1);
+    return {code, std::to_string(address), {}};
+  }
+
+  Outcome info() {
+    std::size_t free = 0, total = 0;
+    const int code = driver_->cuMemGetInfo(&free, &total);
+    return {code, std::to_string(free), {}};
+  }
+
+  Outcome devices() {
+    int count = 0;
+    const int code = driver_->cuDeviceGetCount(&count);
+    return {code, std::to_string(count), {}};
+  }
+
+  // fork: a child that lives on; fork raw: one that is made without the handlers of fork(), and so has the connection;
+  // fork touch ADDRESS: one that tries to write there. Answers its process id, or how it ended.
+  Outcome leave_child(const Words& words) {
+    const std::string how = words.size() > 1 ? words[1] : "";
+    const auto child =
+        how == "raw" ? static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, 0)) : ::fork();
+    if (child == 0) {
+      std::signal(SIGSEGV, SIG_DFL);
+      ::close(control);
+      ::alarm(600);  // whatever becomes of the test
+      if (how == "touch") {
+        touch(number(words.at(2)), 99);
+        ::_exit(0);
+      }
+      for (;;) ::pause();
+    }
+    if (how != "touch") return {0, std::to_string(child), {}};
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return {WIFSIGNALED(status) ? WTERMSIG(status) : 0, {}, {}};
+  }
+
+  std::shared_ptr<driver::Interface> driver_;
+};
+
+int act() {
+  Actor actor;
+  while (const auto message = receive_message(control)) {
+    std::istringstream line(message->text);
+    Words words;
+    for (std::string word; line >> word;) words.push_back(word);
+    const Outcome outcome = actor.perform(words, message->descriptor.get());
+    if (!send_message(control, std::to_string(outcome.code) + ' ' + outcome.text, outcome.descriptor.get())) break;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace cuvmm::tests
+
+int main() {
+  return cuvmm::tests::act();
+}

@@ -1,0 +1,151 @@
+// `cuvmm conformance` from outside: what it prints, what it records, and with which status it ends.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "program.hpp"
+
+namespace cuvmm::tests {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+ProgramResult conformance(const Words& more, const Words& environment = {}) {
+  Words words{"conformance", "--driver", "emulated", "--jobs", "2"};
+  words.insert(words.end(), more.begin(), more.end());
+  return run_program(words, environment);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(ConformanceCommand, PrintsATableWhereNothingDiffers) {
+  const ProgramResult result = conformance({"--match", "map."});
+  EXPECT_EQ(result.status, 0) << result.output << result.errors;
+  EXPECT_EQ(result.errors, "");
+  for (const char* part : {"Driver: emulated", "Compared with: NVIDIA H200, driver 580", "\ngroup ", "\nmap ", "\nall ",
+                           "map.handle_garbage\n    recorded  (signal 11)\n    answered  INVALID_VALUE",
+                           "crash refused", "none different.\n"})
+    EXPECT_TRUE(contains(result.output, part)) << part << " in\n" << result.output;
+}
+
+TEST(ConformanceCommand, TellsBothAnswersWhereTheyDiffer) {
+  const ProgramResult result = conformance({"--match", "access.flag_3"}, {"CUVMM_EMULATOR=set-access-fails"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(contains(result.output, "access.flag_3\n    recorded  OK OK/3\n    answered  UNKNOWN OK/0\n"))
+      << result.output;
+  EXPECT_TRUE(contains(result.output, "1 cases: 1 DIFFERENT.\n")) << result.output;
+  EXPECT_EQ(conformance({"--match", "access.flag_3"}).status, 0);
+}
+
+TEST(ConformanceCommand, WritesJson) {
+  const ProgramResult result = conformance({"--match", "props.", "--json"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  const Json report = Json::parse(result.output, nullptr, false);
+  EXPECT_EQ(report["driver"]["emulated"], true);
+  EXPECT_EQ(report["profile"], "h200-580");
+  EXPECT_EQ(report["counts"]["different"], 0);
+  EXPECT_EQ(report["counts"]["on_purpose"], 1);
+  EXPECT_EQ(report["counts"]["cases"], report["cases"].size());
+  EXPECT_EQ(report["cases"][0]["group"], "props");
+}
+
+TEST(ConformanceCommand, TellsWhatIsUnavailableAndWhy) {
+  const ProgramResult result = conformance({"--match", "peer.access", "--devices", "1"});
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_TRUE(contains(result.output, "Unavailable: needs 2 devices (1 cases)")) << result.output;
+  EXPECT_FALSE(contains(conformance({"--match", "peer.access"}).output, "Unavailable")) << result.output;
+}
+
+TEST(ConformanceCommand, RecordsWhatIsAnswered) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("answers");
+  EXPECT_EQ(conformance({"--match", "access.flag_", "--record", file}).status, 0);
+  EXPECT_TRUE(contains(content_of(file), "access.flag_1\tOK OK/1\naccess.flag_2\tINVALID_VALUE OK/0\n"))
+      << content_of(file);
+}
+
+TEST(ConformanceCommand, RefusesWhatItCannotDo) {
+  const ProgramResult no_case = conformance({"--match", "no such case"});
+  EXPECT_EQ(no_case.status, 2);
+  EXPECT_TRUE(contains(no_case.errors, "cuvmm conformance: No case has 'no such case' in its name")) << no_case.errors;
+  const ProgramResult no_profile = conformance({"--profile", "gb200"});
+  EXPECT_EQ(no_profile.status, 2);
+  EXPECT_TRUE(contains(no_profile.errors, "there are: h200-580")) << no_profile.errors;
+  EXPECT_EQ(conformance({"--match", "init.", "--profile", "h200-580"}).status, 0);
+  EXPECT_EQ(conformance({"--match", "init.", "--record", "/no/such/folder/file"}).status, 2);
+  EXPECT_EQ(conformance({"--seed", "1"}).status, 2);  // without --sequences
+  EXPECT_EQ(conformance({"--devices", "3"}).status, 2);
+  EXPECT_EQ(run_program({"conformance", "--driver", "cuda"}, {"CUDA_VISIBLE_DEVICES="}).status, 2);
+}
+
+TEST(ConformanceCommand, TellsTheFirstStepOfASequenceThatDiffers) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("sequences");
+  EXPECT_EQ(conformance({"--sequences", "30", "--seed", "1", "--record", file}).status, 0);
+  const Words compared{"--sequences", "30", "--sequences-file", file};
+  const ProgramResult result = conformance(compared, {"CUVMM_EMULATOR=set-access-fails"});
+  EXPECT_EQ(result.status, 1) << result.errors;
+  for (const char* part : {"Different, at the first step that is:", ": cuMemSetAccess(space=", "    recorded  OK\n",
+                           "    answered  UNKNOWN\n", " DIFFERENT.\n"})
+    EXPECT_TRUE(contains(result.output, part)) << part << " in\n" << result.output;
+  Words json = compared;
+  json.emplace_back("--json");
+  const Json report = Json::parse(conformance(json, {"CUVMM_EMULATOR=set-access-fails"}).output, nullptr, false);
+  EXPECT_EQ(report["differences"][0]["answer"], "UNKNOWN");
+}
+
+TEST(ConformanceCommand, RecordsSequencesAndComparesThemWithTheFile) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("sequences");
+  const ProgramResult recorded = conformance({"--sequences", "20", "--seed", "70001", "--record", file});
+  EXPECT_EQ(recorded.status, 0) << recorded.errors;
+  EXPECT_TRUE(contains(recorded.output, "20 not recorded, none different.\n")) << recorded.output;
+  const ProgramResult compared = conformance({"--sequences", "20", "--sequences-file", file});
+  EXPECT_EQ(compared.status, 0) << compared.output << compared.errors;
+  EXPECT_TRUE(contains(compared.output, " 20 equal, none different.\n")) << compared.output;
+  EXPECT_EQ(conformance({"--sequences", "20", "--sequences-file", file, "--devices", "1"}).status, 2);
+}
+
+TEST(ConformanceCommand, NoticesThatTheGeneratorHasChanged) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("sequences");
+  EXPECT_EQ(conformance({"--sequences", "1", "--seed", "5", "--record", file}).status, 0);
+  std::string text = content_of(file);
+  char& last_digit = text[text.size() - 2];  // of the checksum of the calls
+  last_digit = last_digit == '0' ? '1' : '0';
+  std::ofstream{file} << text;
+  const ProgramResult changed = conformance({"--sequences", "1", "--sequences-file", file});
+  EXPECT_EQ(changed.status, 2);
+  EXPECT_TRUE(contains(changed.errors, "Record again")) << changed.errors;
+}
+
+TEST(ConformanceCommand, TellsWhatSequencesConsistOf) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path("sequences");
+  EXPECT_EQ(conformance({"--sequences", "50", "--seed", "1", "--record", file}).status, 0);
+  const Words asked{"--sequences", "50", "--sequences-file", file, "--statistics"};
+  const ProgramResult result = conformance(asked);
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_TRUE(contains(result.output, "cuMemMap")) << result.output;
+  EXPECT_TRUE(contains(result.output, "\n50 sequences of ")) << result.output;
+  Words with_json = asked;
+  with_json.emplace_back("--json");
+  const Json json = Json::parse(conformance(with_json).output, nullptr, false);
+  EXPECT_EQ(json["sequences"], 50);
+  EXPECT_GT(json["by_call"]["cuMemMap"]["answers"]["OK"], 0);
+}
+
+// The emulated driver as a library, found where programs look for the CUDA driver's.
+TEST(ConformanceCommand, RunsUnderCuvmmEmulate) {
+  const ProgramResult result = run_program({"emulate", "--devices", "2", "--", CUVMM_PROGRAM, "conformance", "--driver",
+                                            "cuda", "--jobs", "2", "--match", "access."});
+  EXPECT_EQ(result.status, 0) << result.output << result.errors;
+  EXPECT_TRUE(contains(result.output, "none different.\n")) << result.output;
+}
+
+}  // namespace
+}  // namespace cuvmm::tests

@@ -1,0 +1,94 @@
+#include "conformance/conformance.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+
+#include "command/input_error.hpp"
+#include "command/output.hpp"
+#include "command/words.hpp"
+#include "conformance/answers.hpp"
+#include "conformance/case_command.hpp"
+#include "conformance/sequences/sequences.hpp"
+#include "conformance/subject.hpp"
+
+namespace cuvmm::conformance {
+namespace {
+
+constexpr std::chrono::seconds time_limit{120};  // of a case; it ends what hangs, on slow machines too
+
+std::vector<Case> cases_that_match(const std::string& text) {
+  const Table table = all_cases();
+  std::vector<Case> cases;
+  for (const Case& each : table.cases())
+    if (each.id.find(text) != std::string::npos) cases.push_back(each);
+  if (cases.empty())
+    throw command::InputError(fmt::format("No case has {} in its name: take a part of a name, such as map. or capture.",
+                                          command::quoted(text)));
+  return cases;
+}
+
+std::optional<std::string> answer_in(const Answers& answers, const std::string& id) {
+  const auto found = answers.find(id);
+  return found == answers.end() ? std::nullopt : std::optional(found->second);
+}
+
+// Asks what can be asked, several at a time; the answers by id.
+Answers ask(const std::vector<Case>& cases, const ChosenSubject& chosen, unsigned jobs) {
+  std::vector<Case> askable;
+  for (const Case& each : cases)
+    if (!why_unavailable(each, chosen.subject.devices, chosen.subject.emulated)) askable.push_back(each);
+  Answers answers;
+  run_cases(askable, started_anew(chosen.process), {time_limit, jobs},
+            [&](const Case& each, const std::string& answer) { answers[each.id] = answer; });
+  return answers;
+}
+
+std::vector<Comparison> compare_all(const std::vector<Case>& cases, const Answers& answers,
+                                    const ChosenSubject& chosen) {
+  const Answers recorded = recorded_answers(chosen.recordings->profile).value();
+  std::vector<Comparison> comparisons;
+  comparisons.reserve(cases.size());
+  for (const Case& each : cases) {
+    const auto before = answer_in(recorded, each.id);
+    if (const auto answer = answer_in(answers, each.id))
+      comparisons.push_back(compare(each.id, before, *answer, chosen.subject.emulated));
+    else
+      comparisons.push_back({each.id, Verdict::unavailable, before.value_or(""), "",
+                             why_unavailable(each, chosen.subject.devices, chosen.subject.emulated).value()});
+  }
+  return comparisons;
+}
+
+void record(const std::string& path, const std::vector<Case>& cases, const Answers& answers) {
+  std::string text;
+  for (const Case& each : cases)
+    if (const auto answer = answer_in(answers, each.id)) text += each.id + '\t' + *answer + '\n';
+  write_file(path, text);
+}
+
+int run_table(const Options& options) {
+  const ChosenSubject chosen = choose_subject(options);
+  const std::vector<Case> cases = cases_that_match(options.match);
+  const Answers answers = ask(cases, chosen, options.jobs);
+  if (options.record) record(*options.record, cases, answers);
+  const Findings findings{chosen.subject, compare_all(cases, answers, chosen)};
+  command::write_out(options.json ? as_json(findings) : as_page(findings));
+  return count(findings.cases, Verdict::different) == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int run_conformance(const Options& options) {
+  constexpr int misuse = 2;
+  try {
+    return options.sequences ? run_sequences(options) : run_table(options);
+  } catch (const std::exception& error) {
+    std::fputs(fmt::format("cuvmm conformance: {}\n", error.what()).c_str(), stderr);
+    return misuse;
+  }
+}
+
+}  // namespace cuvmm::conformance

@@ -1,0 +1,53 @@
+#include "conformance/options.hpp"
+
+#include <CLI/CLI.hpp>
+
+namespace cuvmm::conformance {
+
+namespace {
+
+void add_sequence_options(CLI::App& command, Options& options) {
+  CLI::Option* const sequences =
+      command.add_option("--sequences", options.sequences, "Run this many random sequences of calls, and no cases")
+          ->option_text("N")
+          ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}));
+  command
+      .add_option("--seed", options.seed,
+                  "The seed of the first sequence, which fixes all its calls; the next has the next")
+      ->option_text("S [the recording's first]")
+      ->needs(sequences);
+  command
+      .add_option("--sequences-file", options.sequences_file,
+                  "Compare with this recording of sequences instead of the profile's")
+      ->option_text("FILE")
+      ->needs(sequences);
+  command
+      .add_flag("--statistics", options.statistics,
+                "Tell which calls and answers the recorded sequences have, and how long they are; run none")
+      ->needs(sequences);
+}
+
+}  // namespace
+
+void add_options(CLI::App& command, Options& options) {
+  command::add_driver_option(command, options.driver);
+  command.add_option("--devices", options.devices, "How many devices the cases may use: 1 or 2")
+      ->option_text("N [those there are]")
+      ->check(CLI::Range(1, 2));
+  command.add_option("--match", options.match, "Run only cases whose name contains this")->option_text("TEXT");
+  command.add_option("--jobs", options.jobs, "Processes at a time; a case that must be alone is")
+      ->option_text("N [1]")
+      ->check(CLI::Range(1, 256));
+  command.add_option("--record", options.record, "Write what was answered to this file")->option_text("FILE");
+  command
+      .add_option("--profile", options.profile,
+                  "Whose recorded answers to compare with; the emulated driver pretends to be that machine")
+      ->option_text("P [h200-580]");
+  command.add_flag("--json", options.json, "Write JSON instead of tables for people");
+  add_sequence_options(command, options);
+  command.footer(
+      "Ends with 0 if nothing differs from what was recorded, with 1 if something does, with 2 if it could not be "
+      "asked. docs/conformance.md tells more.");
+}
+
+}  // namespace cuvmm::conformance
