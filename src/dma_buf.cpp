@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cuvmm/pointer_info.hpp"
 #include "driver/call.hpp"
 #include "pointer_query.hpp"
 #include "refusal.hpp"
@@ -37,8 +38,14 @@ Failure unmapped(const Range& asked, unsigned long long at) {
                      "Ask for less, or map memory there first", "DMA-BUF-RANGE");
 }
 
+// Whether the memory there is compressible, as far as the driver tells.
+bool is_compressible(const Driver& driver, DeviceAddress address) {
+  const auto info = try_describe(driver, address);
+  return info && info->properties && info->properties->compression;
+}
+
 // Adds which feature it is, and why, to what the driver says.
-Failure explained(Failure failure, const PointerFacts& facts, DmaBufMapping mapping) {
+Failure explained(Failure failure, const Driver& driver, const PointerFacts& facts, DmaBufMapping mapping) {
   if (failure.code == CUDA_ERROR_NOT_SUPPORTED) {
     failure.kind = ErrorKind::not_supported;
     failure.feature = mapping == DmaBufMapping::pcie ? "dma-buf export through PCIe" : "dma-buf export";
@@ -54,6 +61,11 @@ Failure explained(Failure failure, const PointerFacts& facts, DmaBufMapping mapp
     failure.feature = "dma-buf export of host memory";
     failure.reason = "The driver exports device memory as dma-bufs only";
     failure.way_out = "Register host memory with the network card by its address";
+  } else if (failure.code == CUDA_ERROR_UNKNOWN && is_compressible(driver, facts.base)) {
+    failure.kind = ErrorKind::not_supported;
+    failure.feature = "dma-buf export of compressible memory";
+    failure.reason = "The driver exports no compressible memory as dma-bufs";
+    failure.way_out = "Create memory for dma-bufs without compression; asking for GPUDirect RDMA as well does that";
   }
   return failure;
 }
@@ -65,7 +77,7 @@ Result<DmaBuf> export_part(const Driver& driver, const Range& part, const Pointe
   const auto exported = driver::try_call<driver::EntryPoint::cuMemGetHandleForAddressRange>(
       driver.interface(), static_cast<void*>(&descriptor), pages.begin,
       static_cast<std::size_t>(pages.end - pages.begin), CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);
-  if (!exported) return explained(exported.failure(), facts, mapping);
+  if (!exported) return explained(exported.failure(), driver, facts, mapping);
   return DmaBuf{UniqueDescriptor(descriptor), static_cast<std::size_t>(part.begin - pages.begin),
                 static_cast<std::size_t>(part.end - part.begin), DeviceAddress{part.begin}};
 }

@@ -181,6 +181,7 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
                             std::size_t count) {
   StreamEntry entry;
   if (Answer refused = find_working_stream(stream, &entry); !refused.ok()) return refused;
+  if (Answer refused = engine_.check_capture_of(entry.stream); !refused.ok()) return refused;
   if (count == 0) return {};
   if (destination % pattern_bytes != 0)
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
@@ -199,6 +200,11 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
   operation.kind = OperationKind::memory_set;
   operation.description = fmt::format("memset of {} bytes at {:#x}", bytes, destination);
   operation.touches.push_back({destination, bytes, true});
+  operation.check = [this, who, destination, bytes]() -> Answer {
+    if (is_promised(destination, bytes)) return {};
+    Access target;
+    return machine_.access(destination, bytes, who, true, AddressKind::kernel, target);
+  };
   operation.run = [this, who, destination, bytes, pattern, pattern_bytes, code = fault_of_vanished_memory(captured)] {
     Access target;
     if (Answer gone = machine_.access(destination, bytes, who, true, AddressKind::kernel, target); !gone.ok())

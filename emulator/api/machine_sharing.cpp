@@ -1,6 +1,8 @@
 // Export and import of physical memory.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "emulator/api/machine.hpp"
 
 namespace cuvmm::emulator::api {
@@ -115,6 +117,8 @@ Answer Machine::dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
     const model::Mapping* mapping = virtual_memory_.find_mapping(next);
     if (mapping == nullptr) return refused("it is not device memory throughout");
     if (mapping->handle->allocation->place.is_host()) return refused("host memory has no dma-bufs");
+    if (!covered.empty() && covered.front()->place.device != mapping->handle->allocation->place.device)
+      return refused("it is memory of more than one device");
     covered.push_back(mapping->handle->allocation);
     next = mapping->end();
   }
@@ -138,6 +142,12 @@ Answer Machine::dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, 
   std::vector<model::Allocation*> covered;
   if (Answer refused = dma_buf_memory(address, bytes, covered); !refused.ok()) return refused;
   if (flags != 0) return {CUDA_ERROR_NOT_SUPPORTED, Rule::dma_buf_range, "this machine maps no dma-bufs over PCIe"};
+  const auto is_compressed = [](const model::Allocation* each) {
+    return each->properties.allocFlags.compressionType != 0;
+  };
+  if (std::any_of(covered.begin(), covered.end(), is_compressed))
+    return {CUDA_ERROR_UNKNOWN, Rule::dma_buf_compressible,
+            fmt::format("{:#x} + {} holds compressible memory", address, bytes)};
   return physical_->export_descriptor(static_cast<int*>(handle), covered, memory::ExportRegistry::Use::hold_only);
 }
 

@@ -61,8 +61,11 @@ CUresult EmulatedDriver::cuMemFree(CUdeviceptr pointer) {
 }
 
 CUresult EmulatedDriver::cuMemGetAddressRange(CUdeviceptr* base, size_t* size, CUdeviceptr pointer) {
-  return with_context([&](const ActiveContext& context) -> Answer {
-    if (base == nullptr && size == nullptr) return {};  // nothing is asked for: the address is not looked at
+  return initialised([&]() -> Answer {
+    if (base == nullptr && size == nullptr)
+      return {};  // nothing is asked for: neither address nor context is looked at
+    ActiveContext context;
+    if (Answer refused = current_context(&context); !refused.ok()) return refused;
     const auto found = machine_.address_range(pointer, context.device);
     if (!found)
       return {CUDA_ERROR_NOT_FOUND, Rule::argument_valid,

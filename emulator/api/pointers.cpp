@@ -87,7 +87,9 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
 
 std::optional<AddressRange> Machine::address_range(CUdeviceptr pointer, int device) {
   const auto facts = pointer_facts(pointer);
-  return facts && facts->open_to(device) ? std::optional(facts->mapping) : std::nullopt;
+  if (!facts || !facts->open_to(device)) return std::nullopt;
+  if (facts->kind == PointerFacts::Kind::host_mapping) return AddressRange{0, facts->mapping.bytes};  // no device's
+  return facts->mapping;
 }
 
 void Machine::note_tokens_taken(const PointerFacts& facts) {
@@ -114,6 +116,9 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return give(data, static_cast<unsigned>(on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      if (vmm && current == nullptr)
+        return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_current,
+                "whose address it is depends on the current context"};
       if (!facts->open_to(device) || machine_.needs_peer_access(*facts, device)) return unknown_attribute(attribute);
       return give(data, pointer);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -149,7 +154,7 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
       return give(data, facts->rdma || facts->kind == PointerFacts::Kind::heap ? 1U : 0U);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      return give(data, static_cast<unsigned>(facts->rights_of(device)));
+      return give(data, vmm && current == nullptr ? 0U : static_cast<unsigned>(facts->rights_of(device)));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return give(data, facts->pool);
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: {

@@ -23,6 +23,8 @@ CUresult EmulatedDriver::cuMemImportFromShareableHandle(CUmemGenericAllocationHa
 CUresult EmulatedDriver::cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t size,
                                                        CUmemRangeHandleType handle_type, unsigned long long flags) {
   return initialised_else(CUDA_ERROR_INVALID_VALUE, [&]() -> Answer {
+    if (size == 0 || flags > CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("size is {}, flags are {:#x}", size, flags)};
     ActiveContext context;
     if (Answer refused = current_context(&context); !refused.ok()) return refused;
     return machine_.dma_buf(handle, pointer, size, handle_type, flags);

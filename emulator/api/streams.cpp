@@ -156,8 +156,6 @@ CUresult EmulatedDriver::cuCtxGetStreamPriorityRange(int* least_priority, int* g
 
 CUresult EmulatedDriver::cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
-    if (flags > CU_EVENT_WAIT_EXTERNAL)
-      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     return engine_.wait_event(entry.stream, events_.find(event), flags);
   });
 }

@@ -148,6 +148,9 @@ class Engine {
   // For calls that a capture may forbid (cuMemAlloc, cuMemFree, host allocation and registration): answers
   // STREAM_CAPTURE_UNSUPPORTED and invalidates the captures that forbid it. Costs no lock while there is no capture.
   Answer check_unsafe_call();
+  // STREAM_CAPTURE_INVALIDATED if the stream belongs to a capture that was invalidated. Costs no lock while there is no
+  // capture.
+  Answer check_capture_of(const StreamPointer& stream);
   // Whether a capture is still adding to the graph: it must not be destroyed then (ILLEGAL_STATE).
   [[nodiscard]] bool being_captured(const GraphPointer& graph);
 
@@ -202,6 +205,8 @@ class Engine {
   Answer captured_event_answer(Lock& lock, Event& event, bool invalidate);
   Answer capture_operation(Lock& lock, Stream& stream, Operation&& operation);
   Answer capture_wait(Lock& lock, const StreamPointer& stream, const EventPointer& event);
+  Answer check_capture_of(Lock& lock, const StreamPointer& stream);
+  Answer forbid_lost_event(Lock& lock, const StreamPointer& stream, const EventPointer& event);
   void finish_capture(Lock& lock, Capture& capture);
   void end_captures_of(Lock& lock, const Context& context);
   abi::CUstreamCaptureMode thread_mode(const Lock&) const;

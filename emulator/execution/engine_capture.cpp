@@ -76,6 +76,29 @@ Answer Engine::check_unsafe_call() {
   return forbid_unsafe_call(lock, "this call");
 }
 
+Answer Engine::check_capture_of(const StreamPointer& stream) {
+  if (capture_count_.load(std::memory_order_acquire) == 0) {
+    return {};
+  }
+  Lock lock(scheduler_);
+  return check_capture_of(lock, stream);
+}
+
+Answer Engine::check_capture_of(Lock&, const StreamPointer& stream) {
+  return stream->capture && stream->capture->invalidated ? answer_invalidated() : Answer{};
+}
+
+// A wait for such an event ends the capture of the stream that would wait.
+Answer Engine::forbid_lost_event(Lock&, const StreamPointer& stream, const EventPointer& event) {
+  if (!event->capture || (!event->capture->ended && !event->capture->invalidated)) {
+    return {};
+  }
+  if (stream->capture) {
+    stream->capture->invalidated = true;
+  }
+  return {abi::CUDA_ERROR_INVALID_VALUE, Rule::capture_events, "the capture has ended or was invalidated"};
+}
+
 Answer Engine::captured_event_answer(Lock&, Event& event, bool invalidate) {
   if (!event.capture) {
     return {};
@@ -100,9 +123,6 @@ Answer Engine::capture_operation(Lock&, Stream& stream, Operation&& operation) {
 Answer Engine::capture_wait(Lock&, const StreamPointer& stream, const EventPointer& event) {
   const auto capture = event->capture;
   if (!capture) {
-    if (stream->capture->invalidated) {
-      return answer_invalidated();
-    }
     if (!event->record) {
       return {};
     }
@@ -110,16 +130,10 @@ Answer Engine::capture_wait(Lock&, const StreamPointer& stream, const EventPoint
     return {abi::CUDA_ERROR_STREAM_CAPTURE_ISOLATION, Rule::capture_isolated,
             "the event was recorded outside of the capture"};
   }
-  if (capture->ended) {
-    return {abi::CUDA_ERROR_INVALID_VALUE, Rule::capture_events, "the capture has ended"};
-  }
   if (stream->capture && stream->capture != capture) {
     stream->capture->invalidated = true;
     capture->invalidated = true;
     return {abi::CUDA_ERROR_STREAM_CAPTURE_MERGE, Rule::capture_merge, "stream and event belong to two captures"};
-  }
-  if (capture->invalidated) {
-    return answer_invalidated();
   }
   if (stream->legacy()) {
     capture->invalidated = true;

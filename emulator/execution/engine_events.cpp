@@ -78,9 +78,15 @@ Answer Engine::wait_event(const StreamPointer& stream, const EventPointer& event
   if (!event) {
     return usable(lock, event);
   }
+  if (Answer answer = check_capture_of(lock, stream); !answer.ok()) {
+    return answer;
+  }
   if ((flags & ~static_cast<unsigned>(abi::CU_EVENT_WAIT_EXTERNAL)) != 0) {
     return {abi::CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
             "flags are CU_EVENT_WAIT_DEFAULT or CU_EVENT_WAIT_EXTERNAL"};
+  }
+  if (Answer answer = forbid_lost_event(lock, stream, event); !answer.ok()) {
+    return answer;
   }
   if (flags != 0) {
     return stream->capture ? capture_external(lock, *stream, OperationKind::event_wait, event)

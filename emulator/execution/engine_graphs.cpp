@@ -18,6 +18,14 @@ Answer Engine::instantiate(const GraphPointer& graph, GraphExecPointer& exec) {
   if (being_captured(graph)) {
     return {abi::CUDA_ERROR_ILLEGAL_STATE, Rule::graph_finished, "its capture has not ended"};
   }
+  for (const auto& node : graph->nodes) {
+    if (!node->operation.check) {
+      continue;
+    }
+    if (Answer answer = node->operation.check(); !answer.ok()) {
+      return answer;
+    }
+  }
   exec = std::make_shared<const GraphExec>(next_id_++, *graph);
   return {};
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/answer.hpp"
 #include "emulator/execution/outcome.hpp"
 
 namespace cuvmm::emulator::execution {
@@ -54,7 +55,8 @@ struct Operation {
   std::vector<TouchedRange> touches{};
   std::function<Outcome()> run{};
   std::shared_ptr<Event>
-      external_event{};  // filled in by the engine: what an external node of a graph records or awaits
+      external_event{};             // filled in by the engine: what an external node of a graph records or awaits
+  std::function<Answer()> check{};  // whether a graph with it can be instantiated; empty if it always can
   GraphMemoryNode graph_memory{};
 };
 

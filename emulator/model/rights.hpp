@@ -37,15 +37,13 @@ class Rights {
     return static_cast<abi::CUmemAccess_flags>(((readers_ & who.bit()) != 0 ? 1 : 0) |
                                                ((writers_ & who.bit()) != 0 ? 2 : 0));
   }
-  // What the driver answers when it is asked for location HOST: no more than any device has that has rights at all.
-  [[nodiscard]] abi::CUmemAccess_flags least_with_host() const {
-    const bool somebody_reads_only = readers_ != writers_;
-    return somebody_reads_only ? static_cast<abi::CUmemAccess_flags>(get(Accessor::host()) & 1) : get(Accessor::host());
-  }
-  // The same of device memory, where the host itself is no matter: it cannot be granted that.
-  [[nodiscard]] abi::CUmemAccess_flags least_of_devices() const {
-    if (readers_ == 0) return abi::CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    return readers_ == writers_ ? abi::CU_MEM_ACCESS_FLAGS_PROT_READWRITE : abi::CU_MEM_ACCESS_FLAGS_PROT_READ;
+  // What the driver answers when it is asked for location HOST: what the host has, and no more than device 0 has if
+  // that has rights at all; of memory that the host has no rights to, what device 0 has.
+  [[nodiscard]] abi::CUmemAccess_flags of_host_location() const {
+    const abi::CUmemAccess_flags host = get(Accessor::host());
+    const abi::CUmemAccess_flags first = get(Accessor::device(0));
+    if (host == abi::CU_MEM_ACCESS_FLAGS_PROT_NONE) return first;
+    return first == abi::CU_MEM_ACCESS_FLAGS_PROT_NONE ? host : static_cast<abi::CUmemAccess_flags>(host & first);
   }
   [[nodiscard]] bool allow(Accessor who, bool write) const { return ((write ? writers_ : readers_) & who.bit()) != 0; }
   friend bool operator==(const Rights&, const Rights&) = default;

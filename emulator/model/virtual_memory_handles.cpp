@@ -135,6 +135,8 @@ Answer VirtualMemory::create(CUmemGenericAllocationHandle* handle, std::size_t b
   if (configuration_.profile.behaviour.withhold_rdma ||
       configuration_.profile.attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) == 0)
     granted.allocFlags.gpuDirectRDMACapable = 0;
+  if (granted.allocFlags.gpuDirectRDMACapable != 0)  // of both wishes, this one is granted
+    granted.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_NONE;
 
   const Place place = place_of(properties->location);
   Allocation* allocation = store_.create(place, bytes, granted);
@@ -202,7 +204,10 @@ Answer VirtualMemory::properties(CUmemAllocationProp* properties, CUmemGenericAl
   const Handle* handle = find_handle(value);
   if (handle == nullptr) return dead_handle(value);
   *properties = handle->allocation->properties;
-  if (handle->imported) properties->requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  if (handle->imported) {
+    properties->requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    properties->allocFlags.gpuDirectRDMACapable = 0;
+  }
   return {};
 }
 

@@ -300,20 +300,19 @@ Answer VirtualMemory::change_host_views(Mappings::const_iterator first, Mappings
 Answer VirtualMemory::get_access(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) const {
   if (flags == nullptr || location == nullptr)
     return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "flags and location must not be null"};
+  if (address == 0) return {CUDA_ERROR_INVALID_VALUE, Rule::access_query, "ptr must not be null"};
   const bool device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
   const bool host = location->type == CU_MEM_LOCATION_TYPE_HOST || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
   if ((!device && !host) || (device && (location->id < 0 || location->id >= configuration_.devices)))
     return {CUDA_ERROR_INVALID_DEVICE, Rule::access_query,
             fmt::format("location type {} id {} does not exist", static_cast<int>(location->type), location->id)};
-  if (address == 0) return {CUDA_ERROR_INVALID_VALUE, Rule::access_query, "ptr must not be null"};
   const Mapping* mapping = find_mapping(address);
   *flags = 0;
   if (mapping == nullptr)
     return {CUDA_ERROR_INVALID_VALUE, Rule::access_query, fmt::format("{:#x} is not mapped", address)};
   const Rights& rights = mapping->rights;
   if (location->type == CU_MEM_LOCATION_TYPE_HOST)
-    *flags = static_cast<unsigned long long>(mapping->handle->allocation->place.is_host() ? rights.least_with_host()
-                                                                                          : rights.least_of_devices());
+    *flags = static_cast<unsigned long long>(rights.of_host_location());
   else
     *flags = static_cast<unsigned long long>(rights.get(device ? Accessor::device(location->id) : Accessor::host()));
   return {};

@@ -123,6 +123,20 @@ CUresult open_foreign_ipc_handle(const DriverPointer& driver) {
   return driver->cuIpcOpenMemHandle(&address, handle, lazy_peer_access);
 }
 
+CUresult export_compressible_memory(const DriverPointer& driver) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
+  CUmemGenericAllocationHandle handle = 0;
+  CUdeviceptr address = 0;
+  expect(driver->cuMemCreate(&handle, granule, &properties, 0));
+  expect(driver->cuMemAddressReserve(&address, granule, 0, 0, 0));
+  expect(driver->cuMemMap(address, granule, 0, handle, 0));
+  int descriptor = -1;
+  return driver->cuMemGetHandleForAddressRange(&descriptor, address, granule, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+}
+
 CUresult close_what_was_not_opened(const DriverPointer& driver) {
   CUdeviceptr address = 0;
   expect(driver->cuMemAlloc(&address, 64));
@@ -273,6 +287,7 @@ std::map<Rule, Breach> make_breaches() {
        {[](Configuration& c) { c.profile.behaviour.fail_set_access = true; },
         [](const DriverPointer& driver) { return grant(*driver, mapped(*driver)); }}},
       {Rule::ipc_private_machine, {as_it_is, open_foreign_ipc_handle}},
+      {Rule::dma_buf_compressible, {as_it_is, export_compressible_memory}},
       {Rule::ipc_open, {as_it_is, close_what_was_not_opened}},
       {Rule::operating_system, {as_it_is, write_where_no_file_may_grow}},
       {Rule::callback_throws,

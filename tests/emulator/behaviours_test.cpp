@@ -79,17 +79,20 @@ TEST(Profiles, AnswerAsTheirAttributesSay) {
 }
 
 TEST(Profiles, WithoutAFeatureGiveNoneOfItWhenAsked) {
-  const auto granted = [](const char* profile) {
+  const auto granted = [](const char* profile, unsigned char compression, unsigned char rdma) {
     Emulated driver(with_profile(profile));
     CUmemAllocationProp asked = on_device(0), seen{};
-    asked.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
-    asked.allocFlags.gpuDirectRDMACapable = 1;
+    asked.allocFlags.compressionType = compression;
+    asked.allocFlags.gpuDirectRDMACapable = rdma;
     EXPECT_ANSWER(SUCCESS, *driver, cuMemGetAllocationPropertiesFromHandle(&seen, driver.create(asked)));
     return std::pair<int, int>(seen.allocFlags.compressionType, seen.allocFlags.gpuDirectRDMACapable);
   };
-  EXPECT_EQ(granted("h200-580"), std::pair(1, 1));
-  EXPECT_EQ(granted("no-compression"), std::pair(0, 1));
-  EXPECT_EQ(granted("no-rdma"), std::pair(1, 0));
+  EXPECT_EQ(granted("h200-580", 1, 0), std::pair(1, 0));
+  EXPECT_EQ(granted("h200-580", 0, 1), std::pair(0, 1));
+  EXPECT_EQ(granted("h200-580", 1, 1), std::pair(0, 1));
+  EXPECT_EQ(granted("no-compression", 1, 0), std::pair(0, 0));
+  EXPECT_EQ(granted("no-compression", 0, 1), std::pair(0, 1));
+  EXPECT_EQ(granted("no-rdma", 1, 1), std::pair(1, 0));
 }
 
 TEST(Profiles, DeviceFactsAreEachDevicesOwn) {

@@ -432,7 +432,7 @@ TEST_F(Captures, LeaveTheirEventsUselessUntilRecordedAgain) {
   EXPECT_CODE(engine.elapsed_time(point, point, milliseconds), ERROR_INVALID_VALUE);
   const auto later = capturing();
   EXPECT_CODE(engine.wait_event(later, point), ERROR_INVALID_VALUE);
-  expect_good(later);
+  expect_invalidated(later);
   EXPECT_CODE(engine.record_event(point, captured), SUCCESS);
   EXPECT_CODE(engine.synchronize_event(point), SUCCESS);
   EXPECT_CODE(engine.elapsed_time(point, point, milliseconds), SUCCESS);

@@ -89,7 +89,7 @@ TEST(OperatingSystem, WithoutDescriptorsRefusesTheFirstUseOfMemory) {
       CHILD_CHECK(driver->cuMemsetD8(range, 1, 1) == CUDA_ERROR_OPERATING_SYSTEM);
       CHILD_CHECK(explains(driver, "memfd_create"));
       CHILD_CHECK(driver.grant(host, chunk, grant_host()) == CUDA_ERROR_OPERATING_SYSTEM);
-      const CUmemLocation location{CU_MEM_LOCATION_TYPE_HOST, 0};
+      const CUmemLocation location{CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
       unsigned long long flags = 99;
       CHILD_CHECK(driver->cuMemGetAccess(&flags, &location, host) == CUDA_SUCCESS && flags == 0);
     }

@@ -75,6 +75,60 @@ def test_pools_have_attributes(device):
     memory.close()
 
 
+def test_attributes_are_told_one_by_one(device, stream):
+    memory = own_pool(device)
+    buffer = memory.allocate(10000, stream=stream)
+    attributes = memory.attributes
+    assert (attributes.used_mem_current, attributes.used_mem_high) == (10000, 10000)
+    assert (attributes.reserved_mem_current, attributes.reserved_mem_high) == (32 * MEBIBYTE, 32 * MEBIBYTE)
+    buffer.close(stream)
+    assert (attributes.used_mem_current, attributes.used_mem_high) == (0, 10000)
+    with pytest.raises(AttributeError):
+        attributes.used_mem_high = 0
+    stream.sync()
+    memory.close()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda device: device.memory_resource,
+        own_pool,
+        lambda device: PinnedMemoryResource(),
+        lambda device: ManagedMemoryResource(),
+    ],
+)
+def test_a_buffer_may_be_empty(device, stream, make):
+    buffer = make(device).allocate(0, stream=stream)
+    assert (int(buffer.handle), buffer.size) == (0, 0)
+    buffer.close(stream)
+
+
+def test_the_same_stream_has_the_same_memory_again(device, stream):
+    memory = own_pool(device)
+    first = memory.allocate(5000, stream=stream)
+    pointer = int(first.handle)
+    first.close(stream)
+    second = memory.allocate(5000, stream=stream)
+    assert int(second.handle) == pointer
+    second.close(stream)
+    memory.close()
+
+
+def test_the_default_pool_is_every_resources(device, stream):
+    one, other = DeviceMemoryResource(device), DeviceMemoryResource(device)
+    assert int(one.handle) == int(other.handle) == int(ok(driver.cuDeviceGetDefaultMemPool(0)))
+    used = one.attributes.used_mem_current
+    buffer = one.allocate(1000, stream=stream)
+    assert other.attributes.used_mem_current == used + 1000
+    other_stream = device.create_stream()
+    event = stream.record()
+    other_stream.wait(event)
+    buffer.close(other_stream)
+    other_stream.sync()
+    assert other.attributes.used_mem_current == used
+
+
 def test_pools_have_a_limit(device, stream):
     memory = own_pool(device, max_size=2 * MEBIBYTE)  # which is rounded up to 32
     buffer = memory.allocate(MEBIBYTE, stream=stream)

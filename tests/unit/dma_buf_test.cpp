@@ -190,6 +190,19 @@ TEST_F(DmaBufTest, HostMemoryHasNone) {
   }
 }
 
+TEST_F(DmaBufTest, CompressibleMemoryHasNone) {
+  const auto compressible = PhysicalMemory::create(driver_, {.compression = true}, 2_MiB);
+  const auto plain = PhysicalMemory::create(driver_, {.compression = true, .gpu_direct_rdma = true}, 2_MiB);
+  const auto first = Mapping::create(addresses_, 0, compressible);
+  const auto second = Mapping::create(addresses_, 2_MiB, plain);
+  EXPECT_TRUE(try_dma_bufs(driver_, second.address(), 2_MiB));
+  const auto result = try_dma_bufs(driver_, first.address(), 2_MiB);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.failure().kind, ErrorKind::not_supported);
+  EXPECT_EQ(result.failure().code, CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(result.failure().feature, "dma-buf export of compressible memory");
+}
+
 class NoDmaBufTest : public DmaBufTest {
  protected:
   NoDmaBufTest() : DmaBufTest(machine("no-rdma")) {}

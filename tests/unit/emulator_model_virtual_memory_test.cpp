@@ -164,7 +164,8 @@ TEST(Properties, AreReportedWithoutWhatTheDriverDoesNotKnow) {
 TEST(Withholding, TakesFeaturesAwaySilently) {
   CUmemAllocationProp asked = device_memory;
   asked.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
-  asked.allocFlags.gpuDirectRDMACapable = 1;
+  CUmemAllocationProp both = asked;
+  both.allocFlags.gpuDirectRDMACapable = 1;
   const auto granted = [&](const Configuration& configuration, CUmemAllocationProp properties) {
     ModelMachine machine(configuration);
     CUmemAllocationProp seen{};
@@ -172,13 +173,15 @@ TEST(Withholding, TakesFeaturesAwaySilently) {
     return std::pair<int, int>(seen.allocFlags.compressionType, seen.allocFlags.gpuDirectRDMACapable);
   };
   Configuration configuration = model_configuration(Mode::strict);
-  EXPECT_EQ(granted(configuration, asked), std::pair(1, 1));
+  EXPECT_EQ(granted(configuration, asked), std::pair(1, 0));
+  EXPECT_EQ(granted(configuration, both), std::pair(0, 1));  // GPUDirect RDMA takes the place of compression
   configuration.profile.behaviour.withhold_compression = true;
-  EXPECT_EQ(granted(configuration, asked), std::pair(0, 1));
-  configuration.profile.behaviour.withhold_rdma = true;
   EXPECT_EQ(granted(configuration, asked), std::pair(0, 0));
-  EXPECT_EQ(granted(profile("no-compression"), asked), std::pair(0, 1));
-  EXPECT_EQ(granted(profile("no-rdma"), asked), std::pair(1, 0));
+  EXPECT_EQ(granted(configuration, both), std::pair(0, 1));
+  configuration.profile.behaviour.withhold_rdma = true;
+  EXPECT_EQ(granted(configuration, both), std::pair(0, 0));
+  EXPECT_EQ(granted(profile("no-compression"), both), std::pair(0, 1));
+  EXPECT_EQ(granted(profile("no-rdma"), both), std::pair(1, 0));
 }
 
 TEST(NoVmm, SaysSoToEveryFirstStep) {

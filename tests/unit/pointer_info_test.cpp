@@ -42,7 +42,6 @@ class PointerInfoTest : public testing::Test {
 TEST_F(PointerInfoTest, TellsAllOfAMapping) {
   const MemoryProperties properties{.location = device_.location(),
                                     .handle_types = HandleType::posix_file_descriptor | HandleType::fabric,
-                                    .compression = true,
                                     .gpu_direct_rdma = true};
   map(properties);
   grant(*mapping_, Location::device(DeviceOrdinal{1}), AccessRights::read);

@@ -29,7 +29,6 @@ Place draw_place(const World& world, Random& random) {
     const ReservedAddresses& reserved = random.element(world.reservations);
     return {reserved.place.space, reserved.place.at + random.below(reserved.bytes / granule_bytes) * granule_bytes};
   }
-  if (random.percent(60)) return {space::window, random.below(window_granules) * granule_bytes};
   return {random.one_of({space::null, space::nowhere}), random.one_of<std::int64_t>({0, 0, 4096, granule_bytes})};
 }
 
@@ -87,7 +86,6 @@ bool is_within_space(const DrawnRange& range, const World& world) {
   const Place place = range.place;
   if (place.space == space::null || place.space == space::nowhere) return true;
   if (place.at < 0 || range.bytes < 0) return false;
-  if (place.space == space::window) return place.at + range.bytes <= window_bytes;
   const ReservedAddresses* const reserved = world.reservation_at(place);
   return reserved != nullptr && place.at + range.bytes <= reserved->end();
 }

@@ -25,8 +25,7 @@ std::optional<std::int64_t> draw_slot(const Slots& slots, Random& random, IsTake
 [[nodiscard]] std::optional<std::int64_t> draw_handle(const World& world, Random& random);
 [[nodiscard]] std::optional<std::int64_t> draw_free_handle_slot(const World& world, Random& random);
 
-// Any place: where something is mapped, mostly; within a reservation; where nothing is; null; rarely at a granule's
-// beginning plus something.
+// Any place: where something is mapped, mostly; within a reservation; where nothing is; null.
 [[nodiscard]] Place draw_place(const World& world, Random& random);
 
 // An address within a mapping, or nothing if there is none.
@@ -42,7 +41,7 @@ struct DrawnRange {
 // Makes the range a wrong one, or one that only looks like it: a part, more, unaligned, empty, at a place that is none.
 void spoil(DrawnRange& range, const World& world, Random& random);
 
-// Whether the range stays within what is known: the window, or one reservation.
+// Whether the range stays within what is known: one reservation, or addresses that are none.
 [[nodiscard]] bool is_within_space(const DrawnRange& range, const World& world);
 
 }  // namespace cuvmm::conformance

@@ -74,15 +74,15 @@ bool Generator::needs_settling(const Call& call) const {
       return true;
     case Order::by_legacy:
       return world_.pending != legacy_stream_pending;
-    case Order::by_stream:
-      return world_.pending != call[0];
+    case Order::by_stream:  // which a capture takes, or which then only joins it
+      return !world_.captures() && world_.pending != call[0];
   }
   return true;
 }
 
 void Generator::answered(CUresult code) {
-  follow_work(last_, code);
   if (code == CUDA_SUCCESS && last_.operation->succeeded != nullptr) last_.operation->succeeded(last_, world_);
+  follow_work(last_, code);
   if (last_.operation->ended != nullptr) last_.operation->ended(last_, world_);
 }
 
@@ -90,8 +90,7 @@ void Generator::answered(CUresult code) {
 void Generator::follow_work(const Call& call, CUresult code) {
   if (code != CUDA_SUCCESS) return;
   if (call.operation->order == Order::by_legacy) world_.pending = legacy_stream_pending;
-  if (call.operation->order == Order::by_stream && world_.capturing != call[0])
-    world_.pending = static_cast<int>(call[0]);
+  if (call.operation->order == Order::by_stream && !world_.captures()) world_.pending = static_cast<int>(call[0]);
 }
 
 }  // namespace cuvmm::conformance

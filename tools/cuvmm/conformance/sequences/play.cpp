@@ -81,7 +81,6 @@ RecordedSequence play(std::uint64_t seed, int devices, Player& player,
       if (generator.must_settle()) player.settle();
       sequence.steps.push_back(call->operation->perform(*call, player));
       if (answered) answered(sequence.steps.back());
-      if (player.misplaced) break;
       generator.answered(sequence.steps.back().code);
     }
     player.clean_up(generator.world());

@@ -31,7 +31,6 @@ Player::Player(std::shared_ptr<driver::Interface> driver, int devices)
     require("cuDevicePrimaryCtxRetain", driver_->cuDevicePrimaryCtxRetain(&context, device));
     contexts_.push_back(context);
   }
-  find_window();
   make_current(0);
 }
 
@@ -41,16 +40,12 @@ void Player::require(const char* step, CUresult result) const {
   if (result != CUDA_SUCCESS) throw NotClean(std::string{step} + " answers " + result_name(result));
 }
 
-// Hints are obeyed where a reservation was a moment ago.
-void Player::find_window() {
-  CUdeviceptr hole = 0;
-  require("cuMemAddressReserve", driver_->cuMemAddressReserve(&hole, window_bytes, 0, 0, 0));
-  require("cuMemAddressFree", driver_->cuMemAddressFree(hole, window_bytes));
-  bases[space::window] = hole;
-}
-
 void Player::make_current(int device) {
   require("cuCtxSetCurrent", driver_->cuCtxSetCurrent(device < 0 ? nullptr : context(device)));
+}
+
+CUstream Player::stream(std::int64_t slot) const {
+  return slot == legacy_stream_pending ? nullptr : streams.at(static_cast<std::size_t>(slot));
 }
 
 CUdeviceptr Player::address(std::int64_t space, std::int64_t at) const {
@@ -61,11 +56,7 @@ CUdeviceptr Player::address(std::int64_t space, std::int64_t at) const {
 
 std::string Player::relative(CUdeviceptr address) const {
   if (address == 0) return "0";
-  const auto window = bases[space::window];
-  if (address >= window && address < window + window_bytes)
-    return hexadecimal((address - window) / page_bytes) + (address % page_bytes == 0 ? "" : "+");
   for (const ReservedAddresses& each : world->reservations) {
-    if (each.place.space == space::window) continue;
     const CUdeviceptr base = bases.at(static_cast<std::size_t>(each.place.space));
     if (address >= base && address < base + static_cast<CUdeviceptr>(each.bytes))
       return std::to_string(each.place.space) + "_" + hexadecimal((address - base) / page_bytes) +
@@ -92,6 +83,8 @@ void Player::settle() {
 void Player::clean_up(const World& world_left) {
   world = &world_left;
   make_current(0);
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // as threads begin with it
+  require("cuThreadExchangeStreamCaptureMode", driver_->cuThreadExchangeStreamCaptureMode(&mode));
   end_streams(world_left);
   for (std::size_t device = 0; device < contexts_.size(); ++device) {
     make_current(static_cast<int>(device));
@@ -99,7 +92,6 @@ void Player::clean_up(const World& world_left) {
   }
   make_current(0);
   end_memory(world_left);
-  misplaced = false;
 }
 
 void Player::end_streams(const World& world_left) {

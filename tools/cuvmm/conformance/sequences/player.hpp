@@ -26,7 +26,7 @@ class NotClean : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A process's driver, its contexts and its window of addresses. Sequences are played in it one after the other.
+// A process's driver and its contexts. Sequences are played in it one after the other.
 class Player {
  public:
   // Initialises the driver, with that many devices' primary contexts, and makes device 0's current. Throws NotClean.
@@ -42,16 +42,17 @@ class Player {
   // The state that goes with a sequence's world: what slots and places stand for.
   std::array<CUmemGenericAllocationHandle, 8> handles{};
   std::array<int, 4> descriptors{-1, -1, -1, -1};
-  std::array<CUdeviceptr, space::count> bases{};  // of the spaces; the first is the window's
+  std::array<CUdeviceptr, space::count> bases{};  // of the spaces
   std::array<CUstream, 3> streams{};
   std::array<CUevent, 3> events{};
   CUgraph graph = nullptr;
   CUgraphExec graph_exec = nullptr;
-  bool misplaced = false;  // a hint at free addresses was not obeyed: the rest of the sequence would be meaningless
 
   // What the generator knows, before the call that is made.
   const World* world = nullptr;
 
+  // The stream of a slot; the legacy stream for the number that stands for it.
+  [[nodiscard]] CUstream stream(std::int64_t slot) const;
   [[nodiscard]] CUdeviceptr address(std::int64_t space, std::int64_t at) const;
   // The address in the form that is the same everywhere: an offset in a space, in pages; "?" for any other.
   [[nodiscard]] std::string relative(CUdeviceptr address) const;
@@ -69,7 +70,6 @@ class Player {
   void clean_up(const World& world);
 
  private:
-  void find_window();
   void make_current(int device);
   void require(const char* step, CUresult result) const;
   void end_streams(const World& world);

@@ -1,5 +1,7 @@
 #include "conformance/sequences/sequence_findings.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -8,9 +10,11 @@
 namespace cuvmm::conformance {
 namespace {
 
-// "INVALID_VALUE", "OK 3fc9", "the end !11".
+// "INVALID_VALUE", "OK 3fc9", "the end !11 of calls 0abc1234".
 std::string step_in_words(const RecordedSequence& sequence, std::size_t step) {
-  if (step >= sequence.steps.size()) return "the end" + (sequence.end.empty() ? "" : " " + sequence.end);
+  if (step >= sequence.steps.size())
+    return fmt::format("the end{}{} of calls {}", sequence.end.empty() ? "" : " ", sequence.end,
+                       hexadecimal(sequence.checksum));
   const Step& each = sequence.steps[step];
   return result_name(each.code) + (each.seen.empty() ? "" : " " + each.seen);
 }
@@ -25,7 +29,8 @@ SequenceComparison compare(const RecordedSequence& played, const RecordedSequenc
     comparison.verdict = Verdict::not_recorded;
     return comparison;
   }
-  if (played.steps == recorded->steps && played.end == recorded->end) return comparison;
+  if (played.steps == recorded->steps && played.end == recorded->end && played.checksum == recorded->checksum)
+    return comparison;
   comparison.verdict = Verdict::different;
   std::size_t& step = comparison.step;
   while (step < played.steps.size() && step < recorded->steps.size() && played.steps[step] == recorded->steps[step])
@@ -60,8 +65,7 @@ SequenceStatistics statistics_of(const Recording& recording) {
       generator.answered(step.code);
     }
     statistics.lengths.push_back(sequence.steps.size());
-    if (!sequence.end.empty() || (!sequence.steps.empty() && sequence.steps.back().seen == "~"))
-      ++statistics.ended_early;
+    if (!sequence.end.empty()) ++statistics.ended_early;
   }
   std::sort(statistics.lengths.begin(), statistics.lengths.end());
   return statistics;

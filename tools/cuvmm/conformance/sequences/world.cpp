@@ -37,12 +37,28 @@ std::int64_t World::granules_in_use() const {
   return sum;
 }
 
+bool World::captures(std::int64_t stream) const {
+  if (!captures() || stream < 0 || stream >= static_cast<std::int64_t>(streams.size())) return false;
+  return stream == capturing || streams.at(static_cast<std::size_t>(stream)).joined;
+}
+
 const MappedMemory* World::mapping_at(Place place) const {
   return range_at(mappings, place);
 }
 
 const ReservedAddresses* World::reservation_at(Place place) const {
   return range_at(reservations, place);
+}
+
+bool World::is_on_host(const MappedMemory& mapping) const {
+  return memories.at(static_cast<std::size_t>(mapping.memory)).where == Where::host;
+}
+
+std::vector<const MappedMemory*> World::mappings_in(Place place, std::int64_t bytes) const {
+  std::vector<const MappedMemory*> found;
+  for (const MappedMemory& each : mappings)
+    if (overlaps(each, place, bytes)) found.push_back(&each);
+  return found;
 }
 
 bool World::is_mapped(Place place, std::int64_t bytes) const {
@@ -95,7 +111,7 @@ bool World::is_known(const std::vector<Segment>& segments) const {
 }
 
 int World::new_memory(std::int64_t granules, Where where, bool exportable) {
-  memories.push_back({granules, where, exportable,
+  memories.push_back({granules, where, exportable, false,
                       std::vector<bool>(static_cast<std::size_t>(granules * granule_bytes / block_bytes))});
   return static_cast<int>(memories.size()) - 1;
 }

@@ -12,25 +12,20 @@
 
 namespace cuvmm::conformance {
 
-// Where a call points to. Addresses are offsets within spaces: the window, which is a range of addresses where
-// reservations are placed by hints; single reservations that the driver placed; and addresses that are none.
+// Where a call points to. Addresses are offsets within spaces: single reservations, which lie wherever the driver
+// placed them, so that what is beside them is nobody's concern; and addresses that are none.
 namespace space {
-inline constexpr int window = 0;
-inline constexpr int first_floating = 1;
-inline constexpr int floating = 3;  // how many
-inline constexpr int count = first_floating + floating;
+inline constexpr int count = 6;    // of reservations at a time: spaces 0 to 5
 inline constexpr int null = 8;     // offsets count from address 0
 inline constexpr int nowhere = 9;  // offsets count from an address that nobody reserves
 }  // namespace space
 
 struct Place {
-  int space = space::window;
+  int space = 0;
   std::int64_t at = 0;  // bytes
 };
 
 inline constexpr std::int64_t granule_bytes = static_cast<std::int64_t>(granule);
-inline constexpr std::int64_t window_granules = 96;
-inline constexpr std::int64_t window_bytes = window_granules * granule_bytes;
 inline constexpr std::int64_t block_bytes = 4096;  // content is followed by such blocks
 inline constexpr std::int64_t most_memory_granules = 64;
 inline constexpr std::int64_t most_copied_bytes = 2 * granule_bytes;
@@ -42,6 +37,7 @@ struct Memory {
   std::int64_t granules = 0;
   Where where = Where::device_0;
   bool exportable = false;
+  bool rdma = false;          // capable of GPUDirect RDMA
   std::vector<bool> written;  // for each block: whether its content is known to follow from the calls
 };
 
@@ -54,13 +50,14 @@ struct MappedMemory {
   Place place;
   std::int64_t bytes = 0;
   int memory = 0;
-  std::array<int, 3> rights{};  // of device 0, device 1 and the host
+  std::array<int, 3> rights{};       // of device 0, device 1 and the host
+  bool granted_with_others = false;  // by one call for several mappings, the last time
 
   [[nodiscard]] std::int64_t end() const { return place.at + bytes; }
 };
 
 struct ReservedAddresses {
-  Place place;
+  Place place;  // at the beginning of its space
   std::int64_t bytes = 0;
 
   [[nodiscard]] std::int64_t end() const { return place.at + bytes; }
@@ -75,11 +72,12 @@ struct Segment {
 
 struct StreamSlot {
   bool exists = false;
+  bool joined = false;  // waited for a captured event, so that it captures too
 };
 
 struct EventSlot {
   bool exists = false;
-  bool captured = false;  // its last record was captured
+  int capture = 0;  // the number of the capture that took its last record; 0 for none
 };
 
 // What a capture has collected.
@@ -88,6 +86,7 @@ struct CapturedGraph {
   bool executable = false;       // has been instantiated
   bool launchable = true;        // all that it touches is still there as it was
   std::vector<Segment> written;  // by its memsets
+  bool parallel = false;         // some of them may run at the same time
 };
 
 inline constexpr int nothing_pending = -1;
@@ -105,15 +104,20 @@ struct World {
 
   std::array<StreamSlot, 3> streams;
   std::array<EventSlot, 3> events;
-  int capturing = -1;  // the stream that captures
+  int capturing = -1;  // the stream that captures, to which others may join
+  int capture = 0;     // how many captures there have been
   CapturedGraph graph;
   int pending = nothing_pending;  // the stream whose work may not be done yet; never that of two
 
   [[nodiscard]] bool captures() const { return capturing >= 0; }
+  [[nodiscard]] bool captures(std::int64_t stream) const;  // whether the capture takes what that one is given
   [[nodiscard]] std::int64_t granules_in_use() const;
 
   [[nodiscard]] const MappedMemory* mapping_at(Place place) const;
   [[nodiscard]] const ReservedAddresses* reservation_at(Place place) const;
+  [[nodiscard]] bool is_on_host(const MappedMemory& mapping) const;
+  // The mappings that have an address of [place, place + bytes).
+  [[nodiscard]] std::vector<const MappedMemory*> mappings_in(Place place, std::int64_t bytes) const;
   // Whether a mapping, or a reservation, has an address of [place, place + bytes).
   [[nodiscard]] bool is_mapped(Place place, std::int64_t bytes) const;
   [[nodiscard]] bool is_reserved(Place place, std::int64_t bytes) const;

@@ -5,95 +5,75 @@
 namespace cuvmm::conformance {
 namespace {
 
-constexpr std::int64_t no_hint = -1;
+// cuMemAddressReserve: space size alignment hint_space hint_at flags out. A hint is only one: where the reservation
+// lies then depends on the machine, and is not told.
 
-// cuMemAddressReserve: space hint size alignment flags out. A hint in the window; a reservation in a space of its own
-// goes where the driver places it.
-
-std::optional<std::int64_t> draw_floating_space(const World& world, Random& random) {
+std::optional<std::int64_t> draw_free_space(const World& world, Random& random) {
   std::vector<std::int64_t> free;
-  for (int each = space::first_floating; each < space::count; ++each)
+  for (int each = 0; each < space::count; ++each)
     if (world.reservation_at({each, 0}) == nullptr) free.push_back(each);
   if (free.empty()) return std::nullopt;
   return random.element(free);
 }
 
-std::optional<Call> draw_floating(const World& world, Random& random, std::int64_t size) {
-  const auto where = draw_floating_space(world, random);
-  if (!where) return std::nullopt;
-  Call call{nullptr, {*where, no_hint, size, 0, 0, 1}};
-  if (random.percent(50))
-    call.arguments[3] = random.one_of<std::int64_t>({1, 4096, 65536, granule_bytes, 2 * granule_bytes, 1 << 30});
-  if (world.reservations.empty() || !random.percent(25)) return call;
-  const ReservedAddresses& taken = random.element(world.reservations);
-  if (taken.place.space == space::window) call.arguments[1] = taken.place.at;
-  return call;
-}
-
-// The hint is at free addresses: beside another reservation often, so that calls can run over both.
-std::optional<Call> draw_in_window(const World& world, Random& random, std::int64_t size) {
-  std::int64_t at = random.below(window_granules) * granule_bytes;
-  if (!world.reservations.empty() && random.percent(50)) {
-    const ReservedAddresses& neighbour = random.element(world.reservations);
-    if (neighbour.place.space == space::window) at = neighbour.end();
-  }
-  const Place place{space::window, at};
-  if (at + size > window_bytes || world.is_reserved(place, size) || world.is_mapped(place, size)) return std::nullopt;
-  return Call{nullptr, {space::window, at, size, 0, 0, 1}};
+// At addresses that are taken, or right behind some that are.
+Place draw_hint(const World& world, Random& random) {
+  if (world.reservations.empty()) return {space::null, 0};
+  const ReservedAddresses& reserved = random.element(world.reservations);
+  return {reserved.place.space, random.percent(50) ? reserved.end() : reserved.place.at};
 }
 
 void spoil_reservation(Call& call, Random& random) {
   switch (random.below(5)) {
     case 0:
-      call.arguments[2] = random.one_of<std::int64_t>(
+      call.arguments[1] = random.one_of<std::int64_t>(
           {0, 1, 4096, granule_bytes - 1, granule_bytes + 1, granule_bytes + 65536, std::int64_t{1} << 47});
       return;
     case 1:
-      call.arguments[3] = random.one_of<std::int64_t>({3, 6 << 20, granule_bytes - 1});
+      call.arguments[2] = random.one_of<std::int64_t>({3, 6 << 20, granule_bytes - 1});
       return;
     case 2:
-      if (call[1] != no_hint)
-        call.arguments[1] += random.one_of<std::int64_t>({1, 4096, 65536});
-      else
-        call.arguments[4] = 2;
+      call.arguments[4] += random.one_of<std::int64_t>({1, 4096, 65536});
       return;
     case 3:
-      call.arguments[4] = random.one_of({1, 2, 4});
+      call.arguments[5] = random.one_of({1, 2, 4});
       return;
     default:
-      call.arguments[5] = 0;
+      call.arguments[6] = 0;
       return;
   }
 }
 
 std::optional<Call> draw_reserve(const World& world, Random& random) {
-  const std::int64_t size = (1 + random.below(random.percent(70) ? 4 : 12)) * granule_bytes;
-  auto call = random.percent(80) ? draw_in_window(world, random, size) : draw_floating(world, random, size);
-  if (call && random.percent(wrong_chance)) spoil_reservation(*call, random);
+  const auto where = draw_free_space(world, random);
+  if (!where) return std::nullopt;
+  const std::int64_t size = (1 + random.below(random.percent(60) ? 4 : 24)) * granule_bytes;
+  Call call{nullptr, {*where, size, 0, space::null, 0, 0, 1}};
+  if (random.percent(25))
+    call.arguments[2] = random.one_of<std::int64_t>({1, 4096, 65536, granule_bytes, 2 * granule_bytes, 1 << 30});
+  if (random.percent(30)) {
+    const Place hint = draw_hint(world, random);
+    call.arguments[3] = hint.space;
+    call.arguments[4] = hint.at;
+    if (call[2] > granule_bytes) call.arguments[2] = 0;  // whether the hint has that alignment depends on the machine
+  }
+  if (random.percent(wrong_chance)) spoil_reservation(call, random);
   return call;
 }
 
 Step reserve(const Call& call, Player& player) {
-  const CUdeviceptr hint = call[1] == no_hint ? 0 : player.address(space::window, call[1]);
   CUdeviceptr address = 0;
-  const CUresult code =
-      player->cuMemAddressReserve(call[5] != 0 ? &address : nullptr, static_cast<std::size_t>(call[2]),
-                                  static_cast<std::size_t>(call[3]), hint, static_cast<unsigned long long>(call[4]));
+  const CUresult code = player->cuMemAddressReserve(
+      call[6] != 0 ? &address : nullptr, static_cast<std::size_t>(call[1]), static_cast<std::size_t>(call[2]),
+      player.address(call[3], call[4]), static_cast<unsigned long long>(call[5]));
   if (code != CUDA_SUCCESS) return {code, ""};
-  if (call[0] == space::window) {
-    player.misplaced = address != hint;
-    if (!player.misplaced) return {code, ""};
-    static_cast<void>(player->cuMemAddressFree(address, static_cast<std::size_t>(call[2])));
-    return {code, "~"};
-  }
   player.bases.at(static_cast<std::size_t>(call[0])) = address;
-  const bool aligned = call[3] == 0 || address % static_cast<CUdeviceptr>(call[3]) == 0;
-  return {code, std::string{aligned ? "" : "?"} + (address == hint ? "+" : "")};
+  const bool aligned = call[2] == 0 || address % static_cast<CUdeviceptr>(call[2]) == 0;
+  return {code, aligned ? "" : "?"};
 }
 
 void reserved(const Call& call, World& world) {
-  const std::int64_t at = call[0] == space::window ? call[1] : 0;
-  world.reservations.push_back({{static_cast<int>(call[0]), at}, call[2]});
+  world.reservations.push_back({{static_cast<int>(call[0]), 0}, call[1]});
 }
 
 // cuMemAddressFree: space at size
@@ -123,7 +103,8 @@ void freed(const Call& call, World& world) {
 
 std::vector<Operation> address_operations() {
   return {
-      {"cuMemAddressReserve", "space hint size alignment flags out", 50, Order::any, draw_reserve, reserve, reserved},
+      {"cuMemAddressReserve", "space size alignment hint_space hint_at flags out", 50, Order::any, draw_reserve,
+       reserve, reserved},
       {"cuMemAddressFree", "space at size", 20, Order::all_done, draw_free, free, freed},
   };
 }

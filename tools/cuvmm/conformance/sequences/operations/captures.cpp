@@ -12,6 +12,7 @@ std::size_t slot_of(const Call& call) {
 // cuStreamBeginCapture: stream mode
 
 std::optional<Call> draw_begin(const World& world, Random& random) {
+  if (world.captures() && random.percent(8)) return Call{nullptr, {world.capturing, random.below(3)}};
   if (world.captures() || world.graph.exists || world.current != 0) return std::nullopt;
   const auto stream = draw_slot(
       world.streams, random, [](const StreamSlot& each) { return each.exists; }, true);
@@ -26,12 +27,16 @@ Step begin(const Call& call, Player& player) {
 
 void begun(const Call& call, World& world) {
   world.capturing = static_cast<int>(call[0]);
+  ++world.capture;
   world.graph = {};
 }
 
-// cuStreamEndCapture: stream, which is not always one that captures
+// cuStreamEndCapture: stream, which is not always the one with which the capture began
 
 std::optional<Call> draw_end(const World& world, Random& random) {
+  const auto joined = draw_slot(
+      world.streams, random, [](const StreamSlot& each) { return each.joined; }, true);
+  if (joined && random.percent(15)) return Call{nullptr, {*joined}};
   if (world.captures()) return Call{nullptr, {world.capturing}};
   const auto stream = draw_slot(
       world.streams, random, [](const StreamSlot& each) { return each.exists; }, true);
@@ -52,7 +57,9 @@ void graph_made(const Call&, World& world) {
 
 // An invalidated capture ends with this call too, although it fails.
 void capture_ended(const Call& call, World& world) {
-  if (world.capturing == call[0]) world.capturing = -1;
+  if (world.capturing != call[0]) return;
+  world.capturing = -1;
+  for (StreamSlot& each : world.streams) each.joined = false;
 }
 
 // cuStreamIsCapturing: stream
@@ -128,8 +135,8 @@ void destroyed(const Call&, World& world) {
 
 std::vector<Operation> capture_operations() {
   return {
-      {"cuStreamBeginCapture", "stream mode", 30, Order::all_done, draw_begin, begin, begun},
-      {"cuStreamEndCapture", "stream", 60, Order::any, draw_end, end, graph_made, capture_ended},
+      {"cuStreamBeginCapture", "stream mode", 45, Order::all_done, draw_begin, begin, begun},
+      {"cuStreamEndCapture", "stream", 28, Order::any, draw_end, end, graph_made, capture_ended},
       {"cuStreamIsCapturing", "stream", 6, Order::any, draw_existing, is_capturing, nullptr},
       {"cuGraphInstantiateWithFlags", "", 150, Order::any, draw_instantiate, instantiate, instantiated},
       {"cuGraphLaunch", "stream", 200, Order::by_stream, draw_launch, launch, launched},

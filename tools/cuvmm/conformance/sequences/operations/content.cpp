@@ -27,15 +27,20 @@ std::int64_t draw_size(const MappedMemory& mapping, Random& random) {
   return random.one_of<std::int64_t>({0, 1, 2, 3, 4, 64, 4095, 4097, granule_bytes});
 }
 
-// Whether host memory lies there that the current device may not touch so. A real driver copies that with the CPU,
-// which dies of it unless the host has been granted access.
+// Whether a real driver may die of copying there. It copies host memory with the CPU, which may touch what the host has
+// been granted, or what nobody has. So host memory is drawn alone, never in a range with anything else; where the
+// device may touch it; not to be written where the host may only read; and not after a grant of several mappings.
 bool may_kill(const DrawnRange& range, const World& world, int rights) {
-  return std::any_of(world.mappings.begin(), world.mappings.end(), [&](const MappedMemory& each) {
-    const bool touched = each.place.space == range.place.space && each.place.at < range.place.at + range.bytes &&
-                         range.place.at < each.end();
-    const bool host = world.memories.at(static_cast<std::size_t>(each.memory)).where == Where::host;
-    return touched && host &&
-           (world.current < 0 || (each.rights.at(static_cast<std::size_t>(world.current)) & rights) != rights);
+  const std::vector<const MappedMemory*> touched =
+      world.mappings_in(range.place, std::max<std::int64_t>(range.bytes, 1));
+  return std::any_of(touched.begin(), touched.end(), [&](const MappedMemory* each) {
+    if (!world.is_on_host(*each)) return false;
+    const bool whole =
+        touched.size() == 1 && range.place.at >= each->place.at && range.place.at + range.bytes <= each->end();
+    const bool allowed =
+        world.current >= 0 && (each->rights.at(static_cast<std::size_t>(world.current)) & rights) == rights;
+    const bool readable_only = rights == write_right && each->rights.at(2) == read_right;
+    return !whole || !allowed || readable_only || each->granted_with_others;
   });
 }
 
@@ -95,14 +100,14 @@ std::string checksum(const unsigned char* bytes, std::int64_t count) {
 
 // The streams of asynchronous calls.
 
-CUstream stream_of(std::int64_t slot, const Player& player) {
-  return slot == legacy_stream_pending ? nullptr : player.streams.at(static_cast<std::size_t>(slot));
-}
-
-// A stream of device 0's context, which must be current; the capturing one only where that is asked for.
+// A stream of device 0's context, which must be current; one that captures only where that is asked for.
 std::optional<std::int64_t> draw_stream(const World& world, Random& random, bool may_capture) {
   if (world.current != 0) return std::nullopt;
-  if (may_capture && world.captures() && random.percent(70)) return world.capturing;
+  if (may_capture && world.captures() && random.percent(70)) {
+    const auto joined = draw_slot(
+        world.streams, random, [](const StreamSlot& each) { return each.joined; }, true);
+    return joined && random.percent(30) ? *joined : world.capturing;
+  }
   if (world.captures()) return std::nullopt;
   if (random.percent(15)) return legacy_stream_pending;
   return draw_slot(
@@ -141,7 +146,7 @@ std::optional<Call> draw_to_device_async(const World& world, Random& random) {
 Step to_device_async(const Call& call, Player& player) {
   fill(player.buffer(), call[3], call[4]);
   return {player->cuMemcpyHtoDAsync(address_of(call, 1, player), player.buffer(), static_cast<std::size_t>(call[3]),
-                                    stream_of(call[0], player)),
+                                    player.stream(call[0])),
           ""};
 }
 
@@ -174,7 +179,7 @@ std::optional<Call> draw_to_host_async(const World& world, Random& random) {
 }
 
 Step to_host_async(const Call& call, Player& player) {
-  const CUstream stream = stream_of(call[0], player);
+  const CUstream stream = player.stream(call[0]);
   const CUresult code = player->cuMemcpyDtoHAsync(player.buffer(), address_of(call, 1, player),
                                                   static_cast<std::size_t>(call[3]), stream);
   if (code != CUDA_SUCCESS) return {code, ""};
@@ -245,7 +250,7 @@ std::optional<Call> draw_unified_async(const World& world, Random& random) {
 template <CUresult (driver::Interface::*copy)(CUdeviceptr, CUdeviceptr, std::size_t, CUstream)>
 Step on_device_async(const Call& call, Player& player) {
   return {(player.operator->()->*copy)(address_of(call, 1, player), address_of(call, 3, player),
-                                       static_cast<std::size_t>(call[5]), stream_of(call[0], player)),
+                                       static_cast<std::size_t>(call[5]), player.stream(call[0])),
           ""};
 }
 
@@ -282,19 +287,21 @@ std::optional<Call> draw_memset_async(const World& world, Random& random) {
 template <int width, class Value, CUresult (driver::Interface::*set)(CUdeviceptr, Value, std::size_t, CUstream)>
 Step memset_async(const Call& call, Player& player) {
   return {(player.operator->()->*set)(address_of(call, 1, player), static_cast<Value>(call[4] * 0x01010101),
-                                      static_cast<std::size_t>(call[3]), stream_of(call[0], player)),
+                                      static_cast<std::size_t>(call[3]), player.stream(call[0])),
           ""};
 }
 
-// What a capture took is written when its graph is launched, if it may be.
+// What a capture took is written when its graph is launched, if it may be: not if it depends on chance who writes last.
 template <int width>
 void was_set_async(const Call& call, World& world) {
   const std::vector<Segment> segments = segments_of(call, 1, call[3] * width, write_right, world);
-  if (world.capturing != call[0]) {
+  if (!world.captures(call[0])) {
     world.mark_written(segments);
     return;
   }
-  if (segments.empty()) world.graph.launchable = false;
+  if (call[0] != world.capturing) world.graph.parallel = true;
+  if (segments.empty() || (world.graph.parallel && overlap(segments, world.graph.written)))
+    world.graph.launchable = false;
   world.graph.written.insert(world.graph.written.end(), segments.begin(), segments.end());
 }
 

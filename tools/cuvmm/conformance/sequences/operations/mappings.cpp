@@ -1,4 +1,5 @@
 // Mappings and rights.
+#include <algorithm>
 #include <array>
 
 #include "conformance/sequences/drawing.hpp"
@@ -11,15 +12,19 @@ constexpr std::int64_t no_handle = -1;
 
 // cuMemMap: space at size offset handle flags
 
-// A free place in a reservation, for that many bytes; rarely one that runs beyond the reservation within the window.
+// A free place in a reservation, for that many bytes: behind another mapping often, so that calls can run over both.
 std::optional<Place> draw_free_place(const World& world, Random& random, std::int64_t bytes) {
   if (world.reservations.empty()) return std::nullopt;
-  const ReservedAddresses& reserved = random.element(world.reservations);
-  Place place = reserved.place;
-  place.at += random.below(reserved.bytes / granule_bytes) * granule_bytes;
-  const bool may_run_over = place.space == space::window && random.percent(4);
-  if (place.at + bytes > (may_run_over ? window_bytes : reserved.end()) || world.is_mapped(place, bytes))
-    return std::nullopt;
+  Place place;
+  if (!world.mappings.empty() && random.percent(60)) {
+    const MappedMemory& neighbour = random.element(world.mappings);
+    place = {neighbour.place.space, neighbour.end()};
+  } else {
+    const ReservedAddresses& any = random.element(world.reservations);
+    place = {any.place.space, random.below(any.bytes / granule_bytes) * granule_bytes};
+  }
+  const ReservedAddresses* const reserved = world.reservation_at(place);
+  if (reserved == nullptr || place.at + bytes > reserved->end() || world.is_mapped(place, bytes)) return std::nullopt;
   return place;
 }
 
@@ -57,6 +62,13 @@ void spoil_mapping(Call& call, const World& world, Random& random) {
   }
 }
 
+// A real driver of two devices mistakes what is granted to whom once such memory was mapped in two places.
+bool is_mapped_rdma_memory(int memory, const World& world) {
+  return world.memories.at(static_cast<std::size_t>(memory)).rdma &&
+         std::any_of(world.mappings.begin(), world.mappings.end(),
+                     [&](const MappedMemory& each) { return each.memory == memory; });
+}
+
 std::optional<Call> draw_map(const World& world, Random& random) {
   const auto handle = draw_handle(world, random);
   if (!handle) return std::nullopt;
@@ -64,6 +76,7 @@ std::optional<Call> draw_map(const World& world, Random& random) {
   const std::int64_t bytes = world.memories.at(static_cast<std::size_t>(memory)).granules * granule_bytes;
   const auto place = draw_free_place(world, random, bytes);
   if (!place) return std::nullopt;
+  if (is_mapped_rdma_memory(memory, world)) return std::nullopt;
   Call call{nullptr, {place->space, place->at, bytes, 0, *handle, 0}};
   if (random.percent(wrong_chance)) spoil_mapping(call, world, random);
   return call;
@@ -142,6 +155,19 @@ void spoil_descriptor(std::int64_t& encoded, Random& random) {
   }
 }
 
+// Whether the host is to be granted a range of host memory and device memory: a real driver may grant a part of it and
+// refuse all the same.
+bool mixes_locations(const Call& call, const DrawnRange& range, const World& world) {
+  bool for_host = false;
+  for (std::size_t each = 0; each < static_cast<std::size_t>(call[3]); ++each)
+    for_host |= call[4 + each] / 65536 != CU_MEM_LOCATION_TYPE_DEVICE;
+  bool host = false;
+  bool device = false;
+  for (const MappedMemory* each : world.mappings_in(range.place, range.bytes))
+    (world.is_on_host(*each) ? host : device) = true;
+  return for_host && host && device;
+}
+
 std::optional<Call> draw_set_access(const World& world, Random& random) {
   std::optional<DrawnRange> range = draw_whole_mappings(world, random);
   if (!range) return std::nullopt;
@@ -159,7 +185,7 @@ std::optional<Call> draw_set_access(const World& world, Random& random) {
     else
       call.arguments[3] = 0;
   }
-  if (!is_within_space(*range, world)) return std::nullopt;
+  if (!is_within_space(*range, world) || mixes_locations(call, *range, world)) return std::nullopt;
   call.arguments[0] = range->place.space;
   call.arguments[1] = range->place.at;
   call.arguments[2] = range->bytes;
@@ -175,8 +201,10 @@ Step set_access(const Call& call, Player& player) {
 }
 
 void access_set(const Call& call, World& world) {
+  const bool several = world.mappings_in({static_cast<int>(call[0]), call[1]}, call[2]).size() > 1;
   for (MappedMemory& mapping : world.mappings) {
     if (!is_within(mapping, call)) continue;
+    mapping.granted_with_others = several;
     for (std::size_t each = 0; each < static_cast<std::size_t>(call[3]); ++each) {
       const CUmemAccessDesc granted = access_descriptor(call[4 + each]);
       const bool device = granted.location.type == CU_MEM_LOCATION_TYPE_DEVICE;

@@ -89,8 +89,9 @@ Step create(const Call& call, Player& player) {
 void created(const Call& call, World& world) {
   if (!is_slot(call[0])) return;  // the driver took a null pointer; nobody has the handle
   const bool exportable = (call[4] & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
-  world.handles.at(static_cast<std::size_t>(call[0])) =
-      HandleSlot{world.new_memory(call[1] / granule_bytes, where_of(call), exportable), false};
+  const int memory = world.new_memory(call[1] / granule_bytes, where_of(call), exportable);
+  world.memories.back().rdma = call[6] != 0;
+  world.handles.at(static_cast<std::size_t>(call[0])) = HandleSlot{memory, false};
 }
 
 // cuMemRelease: handle

@@ -82,6 +82,7 @@ std::optional<Call> draw_destroy(const World& world, Random& random) {
 }
 
 std::optional<Call> draw_existing(const World& world, Random& random) {
+  if (world.captures() && random.percent(70)) return std::nullopt;  // most ways to capture refuse it, and end
   return in_first_context(world, draw_stream(world, random, true));
 }
 
@@ -121,7 +122,7 @@ Step event_create(const Call& call, Player& player) {
 }
 
 void event_created(const Call& call, World& world) {
-  world.events.at(slot_of(call)) = {true, false};
+  world.events.at(slot_of(call)) = {true, 0};
 }
 
 std::optional<Call> draw_existing_event(const World& world, Random& random) {
@@ -150,38 +151,75 @@ Step event_synchronize(const Call& call, Player& player) {
   return {player->cuEventSynchronize(player.events.at(slot_of(call))), ""};
 }
 
-// cuEventRecord: stream event; cuStreamWaitEvent: stream event flags. While a stream captures it alone records and
-// waits, so that no other joins the capture.
+// cuEventRecord: stream event; cuStreamWaitEvent: stream event flags. The legacy stream is among them. While a stream
+// captures it is mostly that one, so that others join the capture rarely, and join with it again.
 
 std::optional<Call> draw_stream_and_event(const World& world, Random& random) {
   auto call = in_first_context(world, draw_stream(world, random, true));
   const auto event = draw_event(world, random, true);
   if (!call || !event) return std::nullopt;
-  if (world.captures()) call->arguments[0] = world.capturing;
+  if (random.percent(world.captures() ? 2 : 10)) call->arguments[0] = legacy_stream_pending;
+  if (world.captures() && random.percent(60)) call->arguments[0] = world.capturing;
   call->arguments[1] = *event;
   return call;
 }
 
+// Not of other streams while one captures: what they record is outside.
+std::optional<Call> draw_record(const World& world, Random& random) {
+  auto call = draw_stream_and_event(world, random);
+  if (call && world.captures() && !world.captures((*call)[0])) return std::nullopt;
+  return call;
+}
+
 Step record(const Call& call, Player& player) {
-  return {player->cuEventRecord(player.events.at(slot_of(call, 1)), player.streams.at(slot_of(call))), ""};
+  return {player->cuEventRecord(player.events.at(slot_of(call, 1)), player.stream(call[0])), ""};
 }
 
 void recorded(const Call& call, World& world) {
-  world.events.at(slot_of(call, 1)).captured = world.capturing == call[0];
+  world.events.at(slot_of(call, 1)).capture = world.captures(call[0]) ? world.capture : 0;
 }
 
 std::optional<Call> draw_wait(const World& world, Random& random) {
   auto call = draw_stream_and_event(world, random);
   if (!call) return call;
-  if (world.events.at(slot_of(*call, 1)).captured) return std::nullopt;
+  if (world.captures() && random.percent(90)) {  // others end the capture
+    const auto inside = draw_slot(
+        world.events, random, [&](const EventSlot& each) { return each.exists && each.capture == world.capture; },
+        true);
+    if (!inside) return std::nullopt;
+    call->arguments[1] = *inside;
+    const auto other = draw_slot(
+        world.streams, random, [](const StreamSlot& each) { return each.exists && !each.joined; }, true);
+    if (other && random.percent(70)) call->arguments[0] = *other;
+  }
+  const bool captured = world.events.at(slot_of(*call, 1)).capture != 0;
+  if (world.captures() && !captured && !world.captures((*call)[0])) return std::nullopt;
   call->arguments[2] = random.percent(90) ? 0 : random.one_of({1, 2});
   return call;
 }
 
 Step wait(const Call& call, Player& player) {
-  return {player->cuStreamWaitEvent(player.streams.at(slot_of(call)), player.events.at(slot_of(call, 1)),
+  return {player->cuStreamWaitEvent(player.stream(call[0]), player.events.at(slot_of(call, 1)),
                                     static_cast<unsigned>(call[2])),
           ""};
+}
+
+void waited(const Call& call, World& world) {
+  const bool joins = world.captures() && world.events.at(slot_of(call, 1)).capture == world.capture;
+  if (joins && call[0] != legacy_stream_pending && call[0] != world.capturing)
+    world.streams.at(slot_of(call)).joined = true;
+}
+
+// cuThreadExchangeStreamCaptureMode: mode
+
+std::optional<Call> draw_exchange(const World&, Random& random) {
+  return Call{nullptr, {random.percent(92) ? random.below(3) : 3}};
+}
+
+Step exchange(const Call& call, Player& player) {
+  auto mode = static_cast<CUstreamCaptureMode>(call[0]);
+  const CUresult code = player->cuThreadExchangeStreamCaptureMode(&mode);
+  return {code, std::to_string(static_cast<int>(mode))};
 }
 
 }  // namespace
@@ -190,16 +228,17 @@ std::vector<Operation> stream_operations() {
   return {
       {"cuCtxSetCurrent", "device", 18, Order::all_done, draw_set_current, set_current, current_set},
       {"cuCtxSynchronize", "", 12, Order::any, draw_nothing, synchronize, synchronized},
-      {"cuStreamCreate", "stream flags", 14, Order::any, draw_create, create, created},
+      {"cuStreamCreate", "stream flags", 40, Order::any, draw_create, create, created},
       {"cuStreamDestroy", "stream", 5, Order::all_done, draw_destroy, destroy, destroyed},
       {"cuStreamSynchronize", "stream", 10, Order::any, draw_existing, stream_synchronize, stream_synchronized},
       {"cuStreamQuery", "stream", 8, Order::all_done, draw_existing, query, nullptr},
-      {"cuEventCreate", "event flags", 10, Order::any, draw_event_create, event_create, event_created},
+      {"cuEventCreate", "event flags", 30, Order::any, draw_event_create, event_create, event_created},
       {"cuEventDestroy", "event", 5, Order::all_done, draw_event_destroy, event_destroy, event_destroyed},
-      {"cuEventQuery", "event", 12, Order::all_done, draw_existing_event, event_query, nullptr},
+      {"cuEventQuery", "event", 20, Order::all_done, draw_existing_event, event_query, nullptr},
       {"cuEventSynchronize", "event", 8, Order::all_done, draw_existing_event, event_synchronize, nullptr},
-      {"cuEventRecord", "stream event", 24, Order::by_stream, draw_stream_and_event, record, recorded},
-      {"cuStreamWaitEvent", "stream event flags", 16, Order::by_stream, draw_wait, wait, nullptr},
+      {"cuEventRecord", "stream event", 110, Order::by_stream, draw_record, record, recorded},
+      {"cuStreamWaitEvent", "stream event flags", 110, Order::by_stream, draw_wait, wait, waited},
+      {"cuThreadExchangeStreamCaptureMode", "mode", 3, Order::any, draw_exchange, exchange, nullptr},
   };
 }
 
