@@ -79,6 +79,7 @@ struct PointerFacts {
   model::Rights rights;                                      // of VMM's
   int handle_types = 0;
   bool rdma = false;
+  bool legacy_ipc = false;    // a legacy IPC handle can be made of it
   bool rounded = false;       // the mapping is larger than the allocation, up to the granularity
   bool tokens_taken = false;  // peer-to-peer tokens were asked for
   std::uint64_t buffer_id = 0;

@@ -38,6 +38,7 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
     facts.context = allocation->owner;
     facts.range = facts.mapping = {allocation->address, allocation->bytes};
     facts.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    facts.legacy_ipc = allocation->opened == 0;
     facts.tokens_taken = tokens_taken_.contains(allocation->address);
     return facts;
   }
@@ -135,7 +136,7 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return give(data, facts->tokens_taken ? 1U : 0U);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return give(data, facts->kind == PointerFacts::Kind::heap ? 1U : 0U);
+      return give(data, facts->legacy_ipc ? 1U : 0U);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       return give(data, managed ? 1U : 0U);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:

@@ -42,13 +42,13 @@ TEST(Comparison, KnowsWhatTheEmulatedDriverDoesOtherwiseOnPurpose) {
   EXPECT_EQ(verdict("props.released", "OK", "INVALID_VALUE", false), Verdict::different);
 }
 
-TEST(Availability, DependsOnDevicesProcessesAndTheLibrary) {
+TEST(Availability, DependsOnDevicesAndTheLibrary) {
   const auto why = [](const Needs& needs, int devices, bool emulated) {
     return why_unavailable({"a.case", {}, needs}, devices, emulated).has_value();
   };
   EXPECT_TRUE(why(needs_two_devices, 1, true));
   EXPECT_FALSE(why(needs_two_devices, 2, true));
-  EXPECT_TRUE(why(needs_processes, 2, true));
+  EXPECT_FALSE(why(needs_processes, 2, true));
   EXPECT_FALSE(why(needs_processes, 2, false));
   EXPECT_TRUE(why(needs_driver_library, 2, true));
   EXPECT_FALSE(why(needs_driver_library, 2, false));

@@ -56,7 +56,6 @@ Comparison compare(const std::string& id, const std::optional<std::string>& reco
 
 std::optional<std::string> why_unavailable(const Case& each, int devices, bool emulated) {
   if (each.needs.devices > devices) return "needs " + std::to_string(each.needs.devices) + " devices";
-  if (each.needs.processes && emulated) return "needs several processes on one machine";
   if (each.needs.driver_library && emulated)
     return "needs the driver as a library: take --driver cuda under cuvmm emulate";
   return std::nullopt;

@@ -58,6 +58,7 @@ Table all_cases() {
       add_state_cases,
       add_limits_cases,
       add_process_cases,
+      add_process_ipc_cases,
       add_peer_cases,
       add_pending_cases,
       add_external_wait_cases,

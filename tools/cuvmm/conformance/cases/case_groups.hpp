@@ -46,6 +46,7 @@ void add_pool_memory_cases(Table& table);
 void add_primary_context_cases(Table& table);
 void add_proc_address_cases(Table& table);
 void add_process_cases(Table& table);
+void add_process_ipc_cases(Table& table);
 void add_properties_cases(Table& table);
 void add_release_cases(Table& table);
 void add_reserve_cases(Table& table);

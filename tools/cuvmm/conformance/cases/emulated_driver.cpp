@@ -1,5 +1,7 @@
 #include "emulator/emulated_driver.hpp"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstring>
 #include <stdexcept>
@@ -67,8 +69,9 @@ DriverFactory made_from(emulator::Configuration configuration) {
 
 }  // namespace
 
-DriverFactory emulated_driver(int devices, const std::string& profile) {
+DriverFactory emulated_driver(int devices, const std::string& profile, const std::string& machine) {
   emulator::Configuration configuration = emulator::Configuration::from_environment(devices);
+  if (configuration.machine.empty()) configuration.machine = machine;
   if (!profile.empty()) {
     const auto found = emulator::find_profile(profile);
     if (!found) throw std::invalid_argument("there is no profile " + profile);
@@ -77,11 +80,16 @@ DriverFactory emulated_driver(int devices, const std::string& profile) {
   return made_from(configuration);
 }
 
-DriverFactory emulated_driver() {
+DriverFactory emulated_driver(const std::string& machine) {
   emulator::Configuration configuration;
+  configuration.machine = machine;
   configuration.mode = emulator::Mode::faithful;
   configuration.devices = 2;
   return made_from(configuration);
+}
+
+std::string machine_for(const Needs& needs) {
+  return needs.processes ? "conformance-" + std::to_string(::getpid()) : std::string{};
 }
 
 }  // namespace cuvmm::conformance
