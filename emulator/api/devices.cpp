@@ -120,10 +120,13 @@ CUresult EmulatedDriver::cuDeviceGetByPCIBusId(CUdevice* device, const char* bus
     unsigned parts[4] = {0, 0, 0, 0};
     const bool whole = std::sscanf(bus_id, "%x:%x:%x.%x", &parts[0], &parts[1], &parts[2], &parts[3]) >= 3;
     const bool without_domain = !whole && std::sscanf(bus_id, "%x:%x.%x", &parts[1], &parts[2], &parts[3]) >= 2;
+    if (!whole && !without_domain)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+              fmt::format("\"{}\" is no place of a PCI device", bus_id)};
     const int first = machine_.configuration().profile.attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
     for (int ordinal = 0; ordinal < machine_.configuration().devices; ++ordinal) {
       const auto place = static_cast<unsigned>(pci_device_id(first, ordinal));
-      if ((!whole && !without_domain) || parts[0] != 0 || parts[1] != 0 || parts[2] != place || parts[3] != 0) continue;
+      if (parts[0] != 0 || parts[1] != 0 || parts[2] != place || parts[3] != 0) continue;
       *device = ordinal;
       return {};
     }

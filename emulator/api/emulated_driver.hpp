@@ -62,6 +62,7 @@ class EmulatedDriver final : public driver::Interface {
     Context* context = nullptr;
   };
 
+  // An instantiated graph.
   struct GraphExecEntry {
     execution::GraphExecPointer exec;
     unsigned long long flags = 0;  // of its instantiation
@@ -199,7 +200,7 @@ class EmulatedDriver final : public driver::Interface {
 
   // Copies.
   [[nodiscard]] bool pageable(CUdeviceptr address);
-  [[nodiscard]] bool is_promised(CUdeviceptr address, std::uint64_t bytes);
+  [[nodiscard]] bool is_promised(CUdeviceptr address, std::uint64_t bytes, bool captured);
   Answer check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to, Access& from);
   [[nodiscard]] static CUresult fault_of_vanished_memory(bool by_copy_engine);
   [[nodiscard]] bool is_captured(const execution::StreamPointer& stream);

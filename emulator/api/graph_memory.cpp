@@ -103,6 +103,8 @@ Answer EmulatedDriver::begin_graph_memory(const GraphExecEntry& exec, std::vecto
         if (taken) begun.push_back(node.graph_memory);
       }
     }
+    for (const GraphMemoryNode& node : begun)
+      if (!node.frees) memory.count_launch(node.address);
     return {};
   });
   if (!answer.ok()) cancel_graph_memory(begun);
@@ -183,7 +185,10 @@ CUresult EmulatedDriver::cuDeviceGraphMemTrim(CUdevice device) {
   return initialised([&]() -> Answer {
     if (Answer refused = check_device(device); !refused.ok()) return refused;
     const MemoryPoolPointer pool = graph_pool(device);
-    machine_.with_pools([&](StreamOrderedMemory&) { pool->trim(0); });
+    machine_.with_pools([&](StreamOrderedMemory&) {
+      (void)pool->give_back_unused();
+      StreamOrderedMemory::count_graph_use(*pool);
+    });
     return {};
   });
 }

@@ -34,7 +34,9 @@ Machine::Machine(MachineParts parts)
            [this](const model::PoolChunk& chunk, bool visible) { return view_of_chunk(chunk, visible); }}),
       virtual_memory_(configuration_, store_, addresses_, *this, [this](Rule rule, const std::string& detail) {
         if (!warned_.contains(rule)) throw WarningDue{rule, detail};
-      }) {}
+      }) {
+  store_.set_reclaim([this](model::Place place) { return stream_ordered_memory_.give_back_unused(place); });
+}
 
 Machine::~Machine() {
   for (const auto& [address, range] : host_ranges_)

@@ -13,6 +13,8 @@
 
 namespace cuvmm::emulator::execution {
 
+struct GraphExec;
+
 struct GraphNode {
   std::size_t index = 0;  // its place in Graph::nodes; dependencies have smaller ones
   Operation operation;
@@ -26,7 +28,8 @@ struct Graph {
 
   const std::uint64_t id;
   std::vector<std::unique_ptr<GraphNode>> nodes;
-  std::vector<std::shared_ptr<void>> kept;  // objects that live as long as the graph and what is made of it
+  std::vector<std::shared_ptr<void>> kept;              // objects that live as long as the graph and what is made of it
+  mutable std::weak_ptr<const GraphExec> instantiated;  // the latest; guarded by the engine's mutex
 
   const GraphNode* add(Operation operation, std::vector<const GraphNode*> dependencies);
 };

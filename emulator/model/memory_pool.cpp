@@ -21,9 +21,15 @@ bool MemoryPool::take(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& 
   const bool added = add_chunk(round_up(bytes, chunk_bytes)) || add_chunk(least);
   if (added) return take_held(bytes, alignment, extent);
   // What lies unused in chunks that are too small makes room for one that is not.
-  const std::uint64_t before = reserved_.current();
-  trim(0);
-  return reserved_.current() < before && add_chunk(least) && take_held(bytes, alignment, extent);
+  if (give_back_unused() && add_chunk(least)) return take_held(bytes, alignment, extent);
+  note_attempt(least);
+  return false;
+}
+
+// The driver takes chunks until there are no more, and gives them back: the high mark tells of it.
+void MemoryPool::note_attempt(std::uint64_t bytes) {
+  if (kind_.max_bytes != 0 || bytes > sources_.store.total(kind_.place)) return;
+  reserved_.reach(reserved_.current() + sources_.store.free(kind_.place) / chunk_bytes * chunk_bytes);
 }
 
 bool MemoryPool::take_held(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& extent) {
@@ -44,7 +50,7 @@ bool MemoryPool::add_chunk(std::uint64_t bytes) {
   const std::uint64_t limit = rounded < kind_.max_bytes || kind_.max_bytes == 0 ? ~std::uint64_t{0} : rounded;
   if (bytes == 0 || bytes > limit || reserved_.current() > limit - bytes) return false;
   std::list<PoolChunk> added;
-  added.push_back({nullptr, bytes, 0, AddressSpace(0, bytes), 0});
+  added.push_back({nullptr, bytes, 0, AddressSpace(0, bytes), 0, true});
   PoolChunk& chunk = added.front();
   chunk.memory = sources_.store.create(kind_.place, bytes, {});
   if (chunk.memory == nullptr) return false;
@@ -88,6 +94,7 @@ void MemoryPool::give_back(const PoolExtent& extent) noexcept {
 }
 
 void MemoryPool::give_back_from(StreamId stream, const PoolExtent& extent) noexcept {
+  if (stream != 0) extent.chunk->observed = false;
   if (!allow_opportunistic && resting_.size() < resting_.capacity())
     resting_.push_back({extent, stream});
   else
@@ -111,10 +118,9 @@ void MemoryPool::wake() noexcept {
 
 template <class MayGo>
 void MemoryPool::release_chunks(MayGo&& may_go) noexcept {
-  wake();
   for (auto chunk = chunks_.begin(); chunk != chunks_.end();) {
     const auto here = chunk++;
-    if (here->extents != 0 || !may_go(here->bytes)) continue;
+    if (here->extents != 0 || !may_go(*here)) continue;
     reserved_.subtract(here->bytes);
     give_back(*here);
     chunks_.erase(here);
@@ -122,11 +128,21 @@ void MemoryPool::release_chunks(MayGo&& may_go) noexcept {
 }
 
 void MemoryPool::trim(std::uint64_t bytes_to_keep) noexcept {
-  release_chunks([&](std::uint64_t bytes) { return reserved_.current() - bytes >= bytes_to_keep; });
+  release_chunks(
+      [&](const PoolChunk& chunk) { return chunk.observed && reserved_.current() - chunk.bytes >= bytes_to_keep; });
+}
+
+bool MemoryPool::give_back_unused() noexcept {
+  const std::uint64_t before = reserved_.current();
+  wake();
+  release_chunks([](const PoolChunk&) { return true; });
+  return reserved_.current() < before;
 }
 
 void MemoryPool::release_above_threshold() noexcept {
-  release_chunks([&](std::uint64_t) { return reserved_.current() > release_threshold; });
+  wake();
+  for (PoolChunk& chunk : chunks_) chunk.observed = true;
+  release_chunks([&](const PoolChunk&) { return reserved_.current() > release_threshold; });
 }
 
 }  // namespace cuvmm::emulator::model

@@ -18,11 +18,14 @@ namespace cuvmm::emulator::model {
 // A number that grows and falls, and how high it has been since that was last forgotten.
 class Watermark {
  public:
-  void add(std::uint64_t bytes) {
-    current_ += bytes;
-    high_ = current_ > high_ ? current_ : high_;
-  }
+  void add(std::uint64_t bytes) { set(current_ + bytes); }
   void subtract(std::uint64_t bytes) { current_ -= bytes; }
+  void set(std::uint64_t bytes) {
+    current_ = bytes;
+    reach(bytes);
+  }
+  // It was that high for a moment.
+  void reach(std::uint64_t bytes) { high_ = bytes > high_ ? bytes : high_; }
   void forget() { high_ = current_; }
   [[nodiscard]] std::uint64_t current() const { return current_; }
   [[nodiscard]] std::uint64_t high() const { return high_; }
@@ -39,6 +42,7 @@ struct PoolChunk {
   CUdeviceptr address = 0;  // of its first byte; 0 in pools of graphs, whose allocations have addresses of their own
   AddressSpace room;        // offsets that are in no extent
   std::size_t extents = 0;
+  bool observed = true;  // the host has synchronized since something in it was freed
 };
 
 // A piece of a chunk. It belongs to one allocation after the other: when an allocation has been freed and the free has
@@ -49,7 +53,7 @@ struct PoolExtent {
   std::uint64_t bytes = 0;
 };
 
-// A stream, as far as the order of allocations and frees goes.
+// A stream, as far as the order of allocations and frees goes; 0 stands for the host, which knows what it freed.
 using StreamId = std::uint64_t;
 
 // What a pool is, and stays.
@@ -96,8 +100,11 @@ class MemoryPool {
   [[nodiscard]] bool take_resting(std::uint64_t bytes, std::uint64_t most, StreamId stream, PoolExtent& extent);
   void wake() noexcept;
 
-  // Gives unused chunks back to the store as long as `bytes_to_keep` bytes are left.
+  // Gives unused chunks back to the store as long as `bytes_to_keep` bytes are left; but not those of which the host
+  // does not know yet that they are unused.
   void trim(std::uint64_t bytes_to_keep) noexcept;
+  // All unused chunks. False if there was none.
+  bool give_back_unused() noexcept;
   // What synchronizing with the host does: gives unused chunks back while more than the release threshold is held.
   void release_above_threshold() noexcept;
 
@@ -121,10 +128,11 @@ class MemoryPool {
 
   [[nodiscard]] bool take_held(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& extent);
   [[nodiscard]] bool add_chunk(std::uint64_t bytes);
-  // Whether a chunk of that size may go, of those that are in no use.
+  // Whether a chunk may go, of those that are in no use.
   template <class MayGo>
   void release_chunks(MayGo&& may_go) noexcept;
   [[nodiscard]] bool place_chunk(PoolChunk& chunk);
+  void note_attempt(std::uint64_t bytes);
   void give_back(PoolChunk& chunk) noexcept;
 
   const PoolSources& sources_;

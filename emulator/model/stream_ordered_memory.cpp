@@ -53,7 +53,7 @@ void StreamOrderedMemory::destroy_pool(const std::shared_ptr<MemoryPool>& pool) 
 
 void StreamOrderedMemory::forget_if_unused(const std::shared_ptr<MemoryPool>& pool) noexcept {
   if (!pool->destroyed || pool->allocations != 0) return;
-  pool->trim(0);
+  (void)pool->give_back_unused();
   std::erase(pools_, std::shared_ptr<MemoryPool>(pool));
 }
 
@@ -86,7 +86,7 @@ bool StreamOrderedMemory::take_over(PoolAllocation& allocation, std::uint64_t by
   const auto found = std::find_if(allocations_.begin(), allocations_.end(), [&](const auto& entry) {
     const PoolAllocation& freed = entry.second;
     return freed.free_token != 0 && !freed.graph && freed.pool == allocation.pool && freed.extent.bytes >= bytes &&
-           freed.extent.bytes <= most && (which == TakeOver::any_stream || freed.freed_in == stream);
+           freed.extent.bytes <= most && (which == TakeOver::any_stream || comes_after_free(stream, freed));
   });
   if (found == allocations_.end()) return false;
   if (found->second.freed_in != stream) *wait_for = found->second.freed;
@@ -96,6 +96,34 @@ bool StreamOrderedMemory::take_over(PoolAllocation& allocation, std::uint64_t by
   passed_on_.insert(std::move(node));
   --freeing_;
   return true;
+}
+
+// Whether what comes next in the stream comes after the free by itself.
+bool StreamOrderedMemory::comes_after_free(StreamId stream, const PoolAllocation& freed) const {
+  if (freed.freed_in == stream) return true;
+  const auto known = before_streams_.find(stream);
+  if (!freed.pool->follow_event_dependencies || known == before_streams_.end()) return false;
+  const auto frees = known->second.find(freed.freed_in);
+  return frees != known->second.end() && freed.free_token < frees->second;
+}
+
+void StreamOrderedMemory::note_record(std::uint64_t event, StreamId stream) {
+  if (freeing_ == 0) {  // all that is known is of no use any more
+    before_events_.clear();
+    before_streams_.clear();
+    return;
+  }
+  FreesBefore& before = before_events_[event];
+  const auto known = before_streams_.find(stream);
+  before = known == before_streams_.end() ? FreesBefore{} : known->second;
+  before[stream] = next_id_;
+}
+
+void StreamOrderedMemory::note_wait(StreamId stream, std::uint64_t event) {
+  const auto known = before_events_.find(event);
+  if (freeing_ == 0 || known == before_events_.end()) return;
+  FreesBefore& before = before_streams_[stream];
+  for (const auto& [other, token] : known->second) before[other] = std::max(before[other], token);
 }
 
 Answer StreamOrderedMemory::find_bytes(PoolAllocation& allocation, StreamId stream, Signal* wait_for) {
@@ -184,7 +212,6 @@ void StreamOrderedMemory::forget_allocation_of(const std::shared_ptr<MemoryPool>
 
 void StreamOrderedMemory::release_graph_bytes(PoolAllocation& allocation) noexcept {
   if (allocation.extent.chunk == nullptr) return;
-  allocation.pool->used.subtract(taken_by(allocation));
   allocation.pool->give_back(allocation.extent);
   allocation.extent.chunk = nullptr;
 }
@@ -207,6 +234,7 @@ Answer StreamOrderedMemory::promise(CUdeviceptr* address, std::uint64_t bytes,
   allocation.owned = true;
   const std::uint64_t alignment = alignment_for(allocation);
   const std::uint64_t taken = taken_by(allocation);
+  if (bytes > sources_.store.total(pool->place())) return out_of_memory(*pool, bytes);
   const auto where = taken < bytes || taken == 0
                          ? std::nullopt
                          : sources_.addresses.take(taken, alignment, round_up(next_address_, alignment));
@@ -245,11 +273,14 @@ Answer StreamOrderedMemory::begin_launch(CUdeviceptr address, bool reuse, bool* 
     const std::uint64_t bytes = taken_by(allocation);
     if (!allocation.pool->take(bytes, alignment_for(allocation), allocation.extent))
       return out_of_memory(*allocation.pool, allocation.bytes);
-    allocation.pool->used.add(bytes);
   }
   ++allocation.launches;
   *begun = true;
   return {};
+}
+
+void StreamOrderedMemory::count_launch(CUdeviceptr address) noexcept {
+  if (const auto found = allocations_.find(address); found != allocations_.end()) count_graph_use(*found->second.pool);
 }
 
 void StreamOrderedMemory::cancel_launch(CUdeviceptr address) noexcept {
@@ -317,6 +348,11 @@ bool StreamOrderedMemory::promised(CUdeviceptr address, std::uint64_t bytes) con
   return allocation != nullptr && !allocation->live;
 }
 
+bool StreamOrderedMemory::awaited(CUdeviceptr address, std::uint64_t bytes) const {
+  const PoolAllocation* allocation = containing(address, bytes);
+  return allocation != nullptr && !allocation->live && allocation->launches > allocation->frees;
+}
+
 Answer StreamOrderedMemory::resolve(CUdeviceptr address, std::uint64_t bytes, Accessor who, bool write,
                                     std::vector<Segment>& segments) const {
   const PoolAllocation* allocation = containing(address, bytes);
@@ -333,6 +369,16 @@ Answer StreamOrderedMemory::resolve(CUdeviceptr address, std::uint64_t bytes, Ac
   segments.push_back(
       {allocation->extent.chunk->memory, allocation->extent.offset + (address - allocation->address), bytes});
   return {};
+}
+
+bool StreamOrderedMemory::give_back_unused(Place place) noexcept {
+  bool any = false;
+  for (const auto& pool : pools_) {
+    const Place of_pool = pool->place();
+    if (of_pool.kind != place.kind || (!place.is_host() && of_pool.device != place.device)) continue;
+    any = pool->give_back_unused() || any;
+  }
+  return any;
 }
 
 void StreamOrderedMemory::release_above_thresholds() noexcept {

@@ -62,6 +62,10 @@ class StreamOrderedMemory {
   // The free runs, once: the addresses are nobody's.
   void finish_free(CUdeviceptr address, std::uint64_t token) noexcept;
 
+  // Events that order streams: one that is recorded in a stream, and one that a stream waits for.
+  void note_record(std::uint64_t event, StreamId stream);
+  void note_wait(StreamId stream, std::uint64_t event);
+
   // Memory of graphs: addresses for as long as a graph has the allocation node, bytes from a launch to the free.
   Answer promise(CUdeviceptr* address, std::uint64_t bytes, const std::shared_ptr<MemoryPool>& pool);
   Answer add_free_node(CUdeviceptr address);
@@ -69,6 +73,8 @@ class StreamOrderedMemory {
   // `reuse`. `begun` says whether cancel_launch takes this back.
   Answer begin_launch(CUdeviceptr address, bool reuse, bool* begun);
   void cancel_launch(CUdeviceptr address) noexcept;
+  // The launch has all of its memory.
+  void count_launch(CUdeviceptr address) noexcept;
   // The same for a launch that frees, after those that it allocates itself.
   Answer begin_graph_free(CUdeviceptr address);
   void cancel_graph_free(CUdeviceptr address) noexcept;
@@ -81,20 +87,29 @@ class StreamOrderedMemory {
   // The allocation that contains the address, or null. One whose free has not run is found where no other has its
   // bytes.
   [[nodiscard]] const PoolAllocation* find(CUdeviceptr address) const;
-  // Whether the range lies in memory of a graph that is not live now.
+  // Whether the range lies in memory of a graph that is not live now; that is to be when what was submitted has run.
   [[nodiscard]] bool promised(CUdeviceptr address, std::uint64_t bytes) const;
+  [[nodiscard]] bool awaited(CUdeviceptr address, std::uint64_t bytes) const;
+  // What graphs have of a pool of theirs: all of it, from their first launch until it is trimmed.
+  static void count_graph_use(MemoryPool& pool) { pool.used.set(pool.reserved().current()); }
   // Appends the memory behind the range, all of which must lie in one live allocation that `who` may touch.
   Answer resolve(CUdeviceptr address, std::uint64_t bytes, Accessor who, bool write,
                  std::vector<Segment>& segments) const;
 
   // What synchronizing does: pools that hold more than they are told to give unused memory back.
   void release_above_thresholds() noexcept;
+  // All that pools at the place do not use; false if there was nothing.
+  bool give_back_unused(Place place) noexcept;
 
   [[nodiscard]] std::size_t live_allocations() const { return allocations_.size() + passed_on_.size(); }
 
  private:
   using Allocations = std::map<std::uint64_t, PoolAllocation>;
 
+  // By stream: the frees in it that come before something are those with lower tokens.
+  using FreesBefore = std::map<StreamId, std::uint64_t>;
+
+  [[nodiscard]] bool comes_after_free(StreamId stream, const PoolAllocation& freed) const;
   [[nodiscard]] std::uint64_t alignment_for(const PoolAllocation& allocation) const;
   [[nodiscard]] static std::uint64_t taken_by(const PoolAllocation& allocation);
   // Which freed extents an allocation may take over: those of its own stream, of about its size, or any.
@@ -117,6 +132,8 @@ class StreamOrderedMemory {
   Allocations passed_on_;         // by token: their free has not run, and another allocation has their bytes
   CUdeviceptr next_address_ = 0;  // addresses just freed are not given to graphs again at once
   std::uint64_t next_id_ = 1;
+  std::map<std::uint64_t, FreesBefore> before_events_;  // while some free has not run
+  std::map<StreamId, FreesBefore> before_streams_;      // what they come to next
   std::size_t freeing_ = 0;  // allocations whose free has not run, of those that have their bytes
 };
 

@@ -61,7 +61,7 @@ TEST(Questions, DevicesAreFoundByTheirPlace) {
   }
   CUdevice device = -1;
   EXPECT_ANSWER(ERROR_INVALID_DEVICE, *driver, cuDeviceGetByPCIBusId(&device, "0000:77:00.0"));
-  EXPECT_ANSWER(ERROR_INVALID_DEVICE, *driver, cuDeviceGetByPCIBusId(&device, "nowhere"));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuDeviceGetByPCIBusId(&device, "nowhere"));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuDeviceGetByPCIBusId(&device, nullptr));
 }
 
@@ -99,6 +99,12 @@ TEST(Questions, StreamsKeepTheirPriority) {
   EXPECT_ANSWER(SUCCESS, *driver, cuStreamGetId(urgent, &first));
   EXPECT_ANSWER(SUCCESS, *driver, cuStreamGetId(ordinary, &second));
   EXPECT_NE(first, second);
+  CUgraph graph = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamBeginCapture(ordinary, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamGetPriority(ordinary, &kept));
+  EXPECT_EQ(kept, 0);
+  EXPECT_ANSWER(ERROR_STREAM_CAPTURE_UNSUPPORTED, *driver, cuStreamGetId(ordinary, &second));
+  EXPECT_ANSWER(ERROR_STREAM_CAPTURE_INVALIDATED, *driver, cuStreamEndCapture(ordinary, &graph));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuStreamGetPriority(urgent, nullptr));
   EXPECT_ANSWER(ERROR_INVALID_HANDLE, *driver, cuStreamGetPriority(reinterpret_cast<CUstream>(&kept), &kept));
 }

@@ -156,6 +156,103 @@ TEST_F(MemoryPools, MakeAnotherStreamWaitForTheFreeWhereTheyMay) {
   EXPECT_EQ(driver.read(second, 64), std::vector<unsigned char>(64, 2));
 }
 
+TEST_F(MemoryPools, FollowEventsWhereTheyMay) {
+  CUstream third = make_stream();
+  CUevent freed = nullptr, passed = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuEventCreate(&freed, CU_EVENT_DISABLE_TIMING));
+  EXPECT_ANSWER(SUCCESS, *driver, cuEventCreate(&passed, CU_EVENT_DISABLE_TIMING));
+  const CUdeviceptr first = allocate(1000, pool, stream);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(first, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuEventRecord(freed, stream));
+  EXPECT_NE(allocate(1000, pool, third), first) << "which has waited for nothing";
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamWaitEvent(other, freed, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuEventRecord(passed, other));
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamWaitEvent(third, passed, 0));
+  EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 0), CUDA_SUCCESS);
+  EXPECT_NE(allocate(1000, pool, third), first);
+  EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1), CUDA_SUCCESS);
+  EXPECT_EQ(allocate(1000, pool, third), first);
+  finish(third);
+}
+
+TEST_F(MemoryPools, DoNotFollowEventsThatCameBeforeTheFree) {
+  CUevent before = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuEventCreate(&before, CU_EVENT_DISABLE_TIMING));
+  const CUdeviceptr held = allocate(1000, pool, stream);
+  const CUdeviceptr first = allocate(1000, pool, stream);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(held, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuEventRecord(before, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(first, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamWaitEvent(other, before, 0));
+  EXPECT_EQ(allocate(1000, pool, other), held);
+  EXPECT_NE(allocate(1000, pool, other), first);
+  finish(stream);
+}
+
+TEST_F(MemoryPools, MakeRoomForOthersWhereMemoryIsShort) {
+  EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, std::numeric_limits<std::uint64_t>::max()), CUDA_SUCCESS);
+  const std::uint64_t most = driver.free_memory() / 5 * 3 / chunk * chunk;
+  const auto hold = [&] {
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(allocate(most, pool, stream), stream));
+    finish(stream);
+    EXPECT_GE(reserved(pool), most);
+  };
+  hold();
+  CUdeviceptr memory = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, most));
+  EXPECT_EQ(reserved(pool), 0U);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFree(memory));
+  hold();
+  CUmemGenericAllocationHandle handle = 0;
+  const CUmemAllocationProp properties = on_device(0);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemCreate(&handle, most, &properties, 0));
+  EXPECT_EQ(reserved(pool), 0U);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemRelease(handle));
+  hold();
+  memory = allocate(most, make(), stream);
+  EXPECT_EQ(reserved(pool), 0U);
+  EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuMemAlloc(&memory, most));
+}
+
+TEST_F(MemoryPools, AreTrimmedOfWhatTheHostKnowsToBeUnused) {
+  EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, std::numeric_limits<std::uint64_t>::max()), CUDA_SUCCESS);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(allocate(100 * mebibyte, pool, stream), stream));
+  while (driver->cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) continue;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolTrimTo(pool, 0));
+  EXPECT_EQ(reserved(pool), 128 * mebibyte) << "nobody has synchronized";
+  finish(stream);
+  EXPECT_EQ(reserved(pool), 128 * mebibyte);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolTrimTo(pool, 0));
+  EXPECT_EQ(reserved(pool), 0U);
+}
+
+TEST_F(MemoryPools, GiveChunksBackUntilTheThreshold) {
+  for (const std::uint64_t threshold : {std::uint64_t{16}, std::uint64_t{40}}) {
+    EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, threshold * mebibyte), CUDA_SUCCESS);
+    const CUdeviceptr first = allocate(30 * mebibyte, pool, stream), second = allocate(30 * mebibyte, pool, stream);
+    EXPECT_EQ(reserved(pool), 64 * mebibyte);
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(first, stream));
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(second, stream));
+    finish(stream);
+    EXPECT_EQ(reserved(pool), threshold == 16 ? 0U : 32 * mebibyte);
+  }
+  for (const std::uint64_t kept : {40, 33, 32}) {
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolTrimTo(pool, kept * mebibyte));
+    EXPECT_EQ(reserved(pool), 32 * mebibyte);
+  }
+}
+
+TEST_F(MemoryPools, TellOfAnAttemptByTheirHighMark) {
+  const std::uint64_t all = driver.free_memory();
+  const std::uint64_t most = all / 5 * 3;
+  (void)allocate(most, pool, stream);
+  EXPECT_LT(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), all / 5 * 4);
+  CUdeviceptr memory = 0;
+  EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuMemAllocFromPoolAsync(&memory, most, pool, stream));
+  EXPECT_GT(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), all - 64 * mebibyte);
+  EXPECT_LT(reserved(pool), all / 5 * 4);
+}
+
 TEST_F(MemoryPools, KeepCompletedFreesToTheirStreamWhereOpportunismIsOff) {
   EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0), CUDA_SUCCESS);
   EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, std::numeric_limits<std::uint64_t>::max()), CUDA_SUCCESS);
