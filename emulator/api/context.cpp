@@ -74,6 +74,11 @@ Context& ContextTable::add(int device) {
   return add_locked(device, false);
 }
 
+void ContextTable::remove(Context& context) {
+  const std::lock_guard lock(mutex_);
+  contexts_.erase(context.handle());
+}
+
 Context& ContextTable::primary(int device) {
   const std::lock_guard lock(mutex_);
   auto [entry, first] = primaries_.try_emplace(device, nullptr);

@@ -75,6 +75,8 @@ class ContextTable {
   [[nodiscard]] std::shared_ptr<execution::Context> execution_with(std::uint64_t execution_id);
   // A dead context: begin() brings it to life.
   Context& add(int device);
+  // Forgets a context that was added and never begun.
+  void remove(Context& context);
   [[nodiscard]] Context& primary(int device);
 
   [[nodiscard]] std::optional<ActiveContext> active(Context& context);

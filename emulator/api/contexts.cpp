@@ -1,7 +1,9 @@
 // Contexts: primary ones, created ones, and each thread's stack of current ones.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "emulator/api/answering.hpp"
@@ -45,9 +47,21 @@ void EmulatedDriver::end(Context& context, const std::optional<ContextLife>& lif
   // As cuMemFreeHost does: other contexts may use the page-locked memory that goes with this one.
   for (auto range = machine_.next_host_range_of(life->id, 0); range;
        range = machine_.next_host_range_of(life->id, range->address))
-    drain_others(range->address, range->bytes);
+    drain_others_without_fail(range->address, range->bytes);
   for (const int peer : life->peers) machine_.set_peer_enabled(context.device, peer, false);
   release_belongings(context, *life);
+}
+
+// Of a context that has ended already: where there is no memory to wait with, it waits for some.
+void EmulatedDriver::drain_others_without_fail(std::uint64_t address, std::uint64_t bytes) {
+  constexpr int most_tries = 1000;
+  for (int tries = 0; tries < most_tries; ++tries) {
+    try {
+      return drain_others(address, bytes);
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
 }
 
 void EmulatedDriver::release_belongings(Context& context, const ContextLife& life) {
@@ -171,16 +185,17 @@ CUresult EmulatedDriver::cuCtxCreate(CUcontext* context, unsigned int flags, CUd
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     if (Answer refused = check_device(device); !refused.ok()) return refused;
     if (Answer refused = check_device_whole(device); !refused.ok()) return refused;
-    Context& created = contexts_.add(device);
     auto& stack = contexts_.stack();
-    stack.push_back(&created);
+    Context& created = contexts_.add(device);
     try {
+      stack.push_back(&created);
       contexts_.locked([&] {
         created.flags = flags;
         start(created);
       });
     } catch (...) {
-      stack.pop_back();
+      if (!stack.empty() && stack.back() == &created) stack.pop_back();
+      contexts_.remove(created);
       throw;
     }
     *context = created.handle();
@@ -329,7 +344,12 @@ CUresult EmulatedDriver::cuCtxEnablePeerAccess(CUcontext peer_handle, unsigned i
         return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the current context was destroyed"};
       if (!life->peers.insert(peer->device).second)
         return {CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, Rule::argument_valid, "it was enabled before"};
-      machine_.set_peer_enabled(context.device, peer->device, true);
+      try {
+        machine_.set_peer_enabled(context.device, peer->device, true);
+      } catch (...) {
+        life->peers.erase(peer->device);
+        throw;
+      }
       return {};
     });
   });

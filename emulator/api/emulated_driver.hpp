@@ -156,6 +156,7 @@ class EmulatedDriver final : public driver::Interface {
   Answer drain_users(std::uint64_t owner, std::uint64_t address, std::uint64_t bytes);
   // Waits for the work of any context that touches the range.
   void drain_others(std::uint64_t address, std::uint64_t bytes);
+  void drain_others_without_fail(std::uint64_t address, std::uint64_t bytes);
 
   // Streams.
   Answer find_stream(CUstream handle, StreamEntry* found);

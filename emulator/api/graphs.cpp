@@ -36,10 +36,27 @@ CUresult EmulatedDriver::cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     if (graph != nullptr) *graph = nullptr;
     // Together, so that nobody takes the graph for a lost one in between.
     const std::lock_guard lock(captured_graphs_mutex_);
+    // A capture ends once, so that what needs memory comes first: the graph's handle.
+    execution::CaptureInfo open;
+    const bool named = graph != nullptr && engine_.capture_info(entry.stream, open).ok() && open.graph != nullptr &&
+                       !captured_graphs_.contains(open.graph->id);
+    if (named) (void)graph_handle_locked(open.graph);
+    const auto unname = [&]() noexcept {
+      const auto known = named ? captured_graphs_.find(open.graph->id) : captured_graphs_.end();
+      if (known == captured_graphs_.end()) return;
+      (void)graphs_.take(known->second.handle);
+      captured_graphs_.erase(known);
+    };
     execution::GraphPointer captured;
-    if (Answer refused = engine_.end_capture(entry.stream, captured); !refused.ok()) {
-      forget_lost_graphs_locked();
-      return refused;
+    try {
+      if (Answer refused = engine_.end_capture(entry.stream, captured); !refused.ok()) {
+        unname();
+        forget_lost_graphs_locked();
+        return refused;
+      }
+    } catch (...) {
+      unname();
+      throw;
     }
     const bool known = captured_graphs_.contains(captured->id);
     if (graph == nullptr && !known) return {};

@@ -218,7 +218,12 @@ Outcome EmulatedDriver::run_kernel(const HostKernel& kernel, const KernelShape& 
     windows.emplace_back(accesses[index].pieces(), view.write);
     places.push_back(windows.back().data());
   }
-  const KernelProgress progress = kernel.run({arguments, shape, places, tries});
+  KernelProgress progress = KernelProgress::again;
+  try {
+    progress = kernel.run({arguments, shape, places, tries});
+  } catch (const std::bad_alloc& error) {  // the kernel's own: it has begun, so it is not tried again
+    return Outcome::fault(CUDA_ERROR_LAUNCH_FAILED, error.what());
+  }
   for (std::size_t index = 0; index < views.size(); ++index)
     if (views[index].bytes > 0 && !machine_.still_valid(views[index].address, views[index].bytes, who,
                                                         views[index].write, AddressKind::kernel, accesses[index]))

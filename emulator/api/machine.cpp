@@ -71,11 +71,10 @@ memory::Piece Machine::piece(const model::Segment& segment) {
 }
 
 Answer Machine::host_rights_change(const model::Mapping& mapping, CUmemAccess_flags now) noexcept try {
-  if (now == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-    host_views_.remove(mapping.address);
-    return {};
-  }
-  if (host_views_.set(mapping.address, piece({mapping.handle->allocation, 0, mapping.bytes}), now)) return {};
+  const bool done = now == CU_MEM_ACCESS_FLAGS_PROT_NONE
+                        ? host_views_.remove(mapping.address)
+                        : host_views_.set(mapping.address, piece({mapping.handle->allocation, 0, mapping.bytes}), now);
+  if (done) return {};
   return {
       CUDA_ERROR_OPERATING_SYSTEM, Rule::operating_system,
       fmt::format("mapping {} bytes at {:#x} for the host: {}", mapping.bytes, mapping.address, std::strerror(errno))};
@@ -157,8 +156,12 @@ Answer Machine::find_host(CUdeviceptr address, std::uint64_t bytes, AddressKind 
 
 bool Machine::still_valid(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
                           const Access& access) {
-  Access now;
-  return this->access(address, bytes, who, write, kind, now).ok() && now.pieces() == access.pieces();
+  try {
+    Access now;
+    return this->access(address, bytes, who, write, kind, now).ok() && now.pieces() == access.pieces();
+  } catch (const std::bad_alloc&) {
+    return true;  // no memory to look with, and what was done cannot be done again
+  }
 }
 
 bool Machine::needs_peer_access(const PointerFacts& facts, int device) {

@@ -1,12 +1,14 @@
 // Page-locked host memory: allocated and registered.
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 #include "emulator/api/machine.hpp"
 
@@ -21,8 +23,11 @@ constexpr std::size_t small_offset = 512;
 // Whether the process has all of [begin, end) mapped for reading, and for writing if that is asked for.
 bool mapped_by_process(std::uintptr_t begin, std::uintptr_t end, bool writable) {
   std::ifstream maps("/proc/self/maps");
+  if (!maps) throw std::system_error(errno, std::generic_category(), "cannot read /proc/self/maps");
+  maps.exceptions(std::ios::badbit);  // a lack of memory is no end of the list
   for (std::string line; begin < end && std::getline(maps, line);) {
     std::istringstream fields(line);
+    fields.exceptions(std::ios::badbit);
     std::uintptr_t from = 0;
     std::uintptr_t to = 0;
     char dash = 0;

@@ -86,7 +86,12 @@ CUresult EmulatedDriver::cuStreamCreateWithPriority(CUstream* stream, unsigned i
     const int clamped = std::clamp(priority, highest_priority, lowest_priority);
     if (Answer refused = engine_.create_stream(context.execution, flags, clamped, entry.stream); !refused.ok())
       return refused;
-    *stream = streams_.add(std::make_shared<StreamEntry>(entry));
+    try {
+      *stream = streams_.add(std::make_shared<StreamEntry>(entry));
+    } catch (...) {
+      (void)engine_.destroy_stream(entry.stream);
+      throw;
+    }
     return give_owner(context, {});
   });
 }

@@ -26,6 +26,10 @@ struct Capture {
   bool invalidated = false;
   bool ended = false;
 
+  // Of Scheduler::Lock, until its mutex is released.
+  std::shared_ptr<Graph> ended_graph;
+  std::shared_ptr<Capture> kept_before;
+
   [[nodiscard]] abi::CUstreamCaptureStatus status() const noexcept {
     return invalidated ? abi::CU_STREAM_CAPTURE_STATUS_INVALIDATED : abi::CU_STREAM_CAPTURE_STATUS_ACTIVE;
   }

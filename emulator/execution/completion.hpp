@@ -2,18 +2,22 @@
 #pragma once
 
 #include <chrono>
+#include <list>
 #include <memory>
-#include <vector>
 
 namespace cuvmm::emulator::execution {
 
 struct Stream;
 
 // Guarded by the scheduler's mutex.
+// Streams that are to go on, one behind the other. They move from list to list by their nodes, so that nothing that
+// work makes happen needs memory.
+using StreamList = std::list<std::shared_ptr<Stream>>;
+
 struct Completion {
   bool done = false;
-  std::chrono::nanoseconds when{};                  // on the scheduler's clock; valid once done
-  std::vector<std::shared_ptr<Stream>> dependents;  // streams whose oldest operation waits for this
+  std::chrono::nanoseconds when{};  // on the scheduler's clock; valid once done
+  StreamList dependents;            // streams whose oldest operation waits for this
 };
 
 }  // namespace cuvmm::emulator::execution

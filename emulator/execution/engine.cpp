@@ -83,18 +83,18 @@ template Answer Engine::usable_for_waiting(Lock& lock, const EventPointer& objec
 
 ContextPointer Engine::create_context() {
   const std::uint64_t id = next_id_++;
-  Lock lock(scheduler_);
-  auto context = std::make_shared<Context>(id, FaultGroup{lone_group | id});
-  context->legacy = make_stream(lock, context, StreamRole::legacy, abi::CU_STREAM_DEFAULT, 0);
-  scheduler_.add_context(lock, context);
-  return context;
+  return begin_context(std::make_shared<Context>(id, FaultGroup{lone_group | id}));
 }
 
 ContextPointer Engine::create_context(FaultGroup group) {
+  return begin_context(std::make_shared<Context>(next_id_++, group));
+}
+
+ContextPointer Engine::begin_context(ContextPointer context) {
   Lock lock(scheduler_);
-  auto context = std::make_shared<Context>(next_id_++, group);
-  context->legacy = make_stream(lock, context, StreamRole::legacy, abi::CU_STREAM_DEFAULT, 0);
+  auto legacy = make_stream(lock, context, StreamRole::legacy, abi::CU_STREAM_DEFAULT, 0);
   scheduler_.add_context(lock, context);
+  context->legacy = std::move(legacy);  // last: from here on the two keep each other
   return context;
 }
 
@@ -168,10 +168,15 @@ StreamPointer Engine::per_thread_stream(const ContextPointer& context) {
     return known->second.stream;
   }
   forget_ended_threads(lock, *context);
-  Context::PerThread& own = context->per_thread[this_thread_number()];
-  own.thread = this_thread_life();
-  own.stream = make_stream(lock, context, StreamRole::per_thread, abi::CU_STREAM_DEFAULT, 0);
-  return own.stream;
+  const auto own = context->per_thread.try_emplace(this_thread_number()).first;
+  try {
+    own->second.thread = this_thread_life();
+    own->second.stream = make_stream(lock, context, StreamRole::per_thread, abi::CU_STREAM_DEFAULT, 0);
+  } catch (...) {
+    context->per_thread.erase(own);
+    throw;
+  }
+  return own->second.stream;
 }
 
 // What they submitted still runs. A capture that begins in such a stream stays: nobody may have ended it.
@@ -258,8 +263,10 @@ Answer Engine::submit_and_wait(const StreamPointer& stream, Operation operation)
   if (Answer answer = forbid_implicit_use(lock, stream); !answer.ok()) {
     return answer;
   }
-  auto completion = enqueue(lock, stream, std::move(operation), {}, true);
-  return wait_for(lock, {{std::move(completion), stream}}, stream->context);
+  std::vector<Awaited> awaited(1);  // what needs memory comes first: an operation that was accepted is waited for
+  awaited.front().stream = stream;
+  awaited.front().completion = enqueue(lock, stream, std::move(operation), {}, true);
+  return wait_for(lock, awaited, stream->context);
 }
 
 // The legacy default stream's rule: its work waits for all work submitted before to the blocking streams of the

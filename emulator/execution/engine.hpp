@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "driver/abi.hpp"
@@ -186,6 +187,7 @@ class Engine {
   Answer usable(const Lock& lock, const EventPointer& event) const;
   template <typename Pointer>
   Answer usable_for_waiting(Lock& lock, const Pointer& object);
+  ContextPointer begin_context(ContextPointer context);
   StreamPointer make_stream(Lock&, const ContextPointer& context, StreamRole role, unsigned flags, int priority);
   void forget_ended_threads(Lock& lock, Context& context);
   Answer accept(Lock& lock, const StreamPointer& stream, Operation&& operation);
@@ -213,9 +215,10 @@ class Engine {
 
   // External nodes of graphs (engine_graphs.cpp).
   Answer capture_external(Lock& lock, Stream& stream, OperationKind kind, const EventPointer& event);
-  Operation prepare_launch(const Lock&, const GraphExecPointer& exec, Completions& records);
+  using Records = std::vector<std::pair<EventPointer, std::shared_ptr<Completion>>>;
+  Operation prepare_launch(const Lock&, const GraphExecPointer& exec, Records& records);
   std::function<Outcome()> external_wait(const Lock&, const GraphExec& exec, std::size_t node);
-  std::function<Outcome()> external_record(const Lock&, const EventPointer& event, Completions& records);
+  std::function<Outcome()> external_record(const std::shared_ptr<Completion>& record);
 
   std::atomic<std::uint64_t> next_id_{1};
   std::uint64_t next_capture_id_ = 1;

@@ -115,7 +115,9 @@ Answer Engine::capture_operation(Lock&, Stream& stream, Operation&& operation) {
   if (capture.invalidated) {
     return answer_invalidated();
   }
-  stream.capture_dependencies = {capture.graph->add(std::move(operation), std::move(stream.capture_dependencies))};
+  std::vector<const GraphNode*> dependencies(1);  // what needs memory comes first
+  dependencies.front() = capture.graph->add(std::move(operation), stream.capture_dependencies);
+  stream.capture_dependencies = std::move(dependencies);
   return {};
 }
 
@@ -139,16 +141,20 @@ Answer Engine::capture_wait(Lock&, const StreamPointer& stream, const EventPoint
     capture->invalidated = true;
     return {abi::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, Rule::capture_no_legacy_stream, "it waited for a captured event"};
   }
-  if (!stream->capture) {
-    stream->capture = capture;
-    stream->capture_dependencies.clear();
-    capture->streams.push_back(stream);
+  std::vector<const GraphNode*> dependencies;  // what needs memory comes first
+  if (stream->capture) {
+    dependencies = stream->capture_dependencies;
   }
   for (const GraphNode* node : event->captured_dependencies) {
-    if (!contains(stream->capture_dependencies, node)) {
-      stream->capture_dependencies.push_back(node);
+    if (!contains(dependencies, node)) {
+      dependencies.push_back(node);
     }
   }
+  if (!stream->capture) {
+    capture->streams.push_back(stream);
+    stream->capture = capture;
+  }
+  stream->capture_dependencies = std::move(dependencies);
   return {};
 }
 
@@ -172,9 +178,9 @@ Answer Engine::begin_capture(const StreamPointer& stream, abi::CUstreamCaptureMo
   auto capture =
       std::make_shared<Capture>(next_capture_id_++, mode, this_thread_number(), std::make_shared<Graph>(next_id_++));
   capture->streams.push_back(stream);
-  stream->capture = capture;
+  captures_.push_back(capture);  // the last that may fail
+  stream->capture = std::move(capture);
   stream->capture_dependencies.clear();
-  captures_.push_back(std::move(capture));
   capture_count_.store(captures_.size(), std::memory_order_release);
   return {};
 }
@@ -228,16 +234,19 @@ void Engine::finish_capture(Lock& lock, Capture& capture) {
     stream->capture.reset();
     stream->capture_dependencies.clear();
   }
-  lock.keep(std::exchange(capture.graph, nullptr));
+  lock.keep(kept);
 }
 
 void Engine::end_captures_of(Lock& lock, const Context& context) {
-  const auto captures = captures_;
-  for (const auto& capture : captures) {
-    const bool concerned = std::any_of(capture->streams.begin(), capture->streams.end(),
-                                       [&](const auto& stream) { return stream->context.get() == &context; });
-    if (concerned) {
-      finish_capture(lock, *capture);
+  const auto concerned = [&](const auto& capture) {
+    return std::any_of(capture->streams.begin(), capture->streams.end(),
+                       [&](const auto& stream) { return stream->context.get() == &context; });
+  };
+  for (auto found = captures_.begin(); found != captures_.end();) {
+    found = std::find_if(captures_.begin(), captures_.end(), concerned);
+    if (found != captures_.end()) {
+      finish_capture(lock, *std::shared_ptr<Capture>(*found));
+      found = captures_.begin();
     }
   }
 }
@@ -314,7 +323,8 @@ Answer Engine::exchange_capture_mode(abi::CUstreamCaptureMode& mode) {
     thread_modes_.erase(this_thread_number());
   } else {
     std::erase_if(thread_modes_, [](const auto& entry) { return entry.second.thread.expired(); });
-    thread_modes_[this_thread_number()] = {mode, this_thread_life()};
+    const auto thread = this_thread_life();  // what needs memory comes first
+    thread_modes_[this_thread_number()] = {mode, thread};
   }
   mode = former;
   return {};

@@ -53,9 +53,9 @@ Answer Engine::record_event(const EventPointer& event, const StreamPointer& stre
     if (flags != 0 || capture->invalidated) {
       return capture_external(lock, *stream, OperationKind::event_record, event);
     }
+    event->captured_dependencies = stream->capture_dependencies;  // the only step that may fail
     event->record.reset();
     event->capture = capture;
-    event->captured_dependencies = stream->capture_dependencies;
     return {};
   }
   if (flags != 0) {
@@ -64,9 +64,9 @@ Answer Engine::record_event(const EventPointer& event, const StreamPointer& stre
   if (Answer answer = forbid_implicit_use(lock, stream); !answer.ok()) {
     return answer;
   }
+  event->record = enqueue(lock, stream, mark(OperationKind::event_record), {});
   event->capture.reset();
   event->captured_dependencies.clear();
-  event->record = enqueue(lock, stream, mark(OperationKind::event_record), {});
   return {};
 }
 

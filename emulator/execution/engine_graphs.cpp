@@ -50,14 +50,24 @@ Answer Engine::launch(const GraphExecPointer& exec, const StreamPointer& stream)
   if (Answer answer = forbid_implicit_use(lock, stream); !answer.ok()) {
     return answer;
   }
-  Completions records;
+  Records records;
   Operation operation = prepare_launch(lock, exec, records);
+  Completions completes;
+  completes.reserve(records.size());
+  for (const auto& [event, record] : records) {
+    completes.push_back(record);
+  }
   // One launch at a time: each comes behind the one before, in whichever stream that is.
   Completions before;
   if (exec->last_launch && !exec->last_launch->done) {
     before.push_back(exec->last_launch);
   }
-  exec->last_launch = enqueue(lock, stream, std::move(operation), std::move(before), false, std::move(records));
+  exec->last_launch = enqueue(lock, stream, std::move(operation), std::move(before), false, std::move(completes));
+  for (const auto& [event, record] : records) {  // from the launch on, the events stand for its records
+    event->capture.reset();
+    event->captured_dependencies.clear();
+    event->record = record;
+  }
   return {};
 }
 
@@ -71,7 +81,7 @@ Answer Engine::capture_external(Lock& lock, Stream& stream, OperationKind kind, 
 
 // Waits are made before the launch's own records are pending: each awaits what its event stands for at the launch, so
 // that nothing behind the launch can hold it up.
-Operation Engine::prepare_launch(const Lock& lock, const GraphExecPointer& exec, Completions& records) {
+Operation Engine::prepare_launch(const Lock& lock, const GraphExecPointer& exec, Records& records) {
   NodeRuns runs;
   for (std::size_t index = 0; index < exec->nodes.size(); ++index) {
     const GraphExec::Node& node = exec->nodes[index];
@@ -82,7 +92,8 @@ Operation Engine::prepare_launch(const Lock& lock, const GraphExecPointer& exec,
   for (std::size_t index = 0; index < exec->nodes.size(); ++index) {
     const GraphExec::Node& node = exec->nodes[index];
     if (node.external_event && node.kind == OperationKind::event_record) {
-      runs[index] = external_record(lock, node.external_event, records);
+      records.emplace_back(node.external_event, std::make_shared<Completion>());
+      runs[index] = external_record(records.back().second);
     }
   }
   return launch_operation(exec, std::move(runs));
@@ -107,13 +118,8 @@ std::function<Outcome()> Engine::external_wait(const Lock&, const GraphExec& exe
   };
 }
 
-// From the launch on the event stands for this record.
-std::function<Outcome()> Engine::external_record(const Lock&, const EventPointer& event, Completions& records) {
-  event->capture.reset();
-  event->captured_dependencies.clear();
-  event->record = std::make_shared<Completion>();
-  records.push_back(event->record);
-  return [this, record = event->record] {
+std::function<Outcome()> Engine::external_record(const std::shared_ptr<Completion>& record) {
+  return [this, record] {
     Lock lock(scheduler_);
     scheduler_.complete(lock, *record);
     return Outcome::done();

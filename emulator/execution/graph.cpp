@@ -31,6 +31,9 @@ class GraphRun {
       }
       const GraphExec::Node& node = exec_->nodes[index];
       Outcome outcome = state.run ? attempt(node.kind, state.run) : Outcome::done();
+      if (outcome.state == Outcome::State::short_of_memory) {
+        return outcome;
+      }
       if (outcome.state == Outcome::State::fault) {
         outcome.why = fmt::format("graph node {} ({}): {}", index,
                                   node.description.empty() ? name_of(node.kind) : node.description, outcome.why);
@@ -49,11 +52,13 @@ class GraphRun {
   };
 
   void begin() {
-    begun_ = true;
+    std::vector<State> states;
     for (std::size_t index = 0; index < exec_->nodes.size(); ++index) {
       const auto own = instead_.find(index);
-      states_.push_back({own == instead_.end() ? exec_->nodes[index].run : own->second, false});
+      states.push_back({own == instead_.end() ? exec_->nodes[index].run : own->second, false});
     }
+    states_ = std::move(states);
+    begun_ = true;
   }
 
   [[nodiscard]] bool ready(std::size_t index) const {

@@ -1,6 +1,7 @@
 #include "emulator/execution/operation.hpp"
 
 #include <exception>
+#include <new>
 
 namespace cuvmm::emulator::execution {
 
@@ -57,14 +58,33 @@ const char* name_of(OperationKind kind) noexcept {
   return "operation";
 }
 
-Outcome attempt(OperationKind kind, const std::function<Outcome()>& run) {
+namespace {
+
+// Without words where there is no memory for them.
+Outcome with_words(Outcome outcome, const char* why) noexcept {
+  try {
+    outcome.why = why;
+  } catch (const std::bad_alloc&) {
+    outcome.why.clear();
+  }
+  return outcome;
+}
+
+}  // namespace
+
+Outcome attempt(OperationKind kind, const std::function<Outcome()>& run) noexcept {
   const Mark mark(kind);
   try {
     return run();
+  } catch (const std::bad_alloc& error) {
+    // What is the driver's own code has changed nothing that it cannot do again; a function of the program's may have.
+    const bool again = kind != OperationKind::host_function;
+    return with_words(again ? Outcome::short_of_memory() : Outcome::fault(abi::CUDA_ERROR_LAUNCH_FAILED, {}),
+                      error.what());
   } catch (const std::exception& error) {
-    return Outcome::fault(abi::CUDA_ERROR_LAUNCH_FAILED, error.what());
+    return with_words(Outcome::fault(abi::CUDA_ERROR_LAUNCH_FAILED, {}), error.what());
   } catch (...) {
-    return Outcome::fault(abi::CUDA_ERROR_LAUNCH_FAILED, "an exception left the operation");
+    return with_words(Outcome::fault(abi::CUDA_ERROR_LAUNCH_FAILED, {}), "an exception left the operation");
   }
 }
 

@@ -48,7 +48,8 @@ struct GraphMemoryNode {
 // by all launches.
 //
 // `run` is called by one thread at a time, on any thread, with no lock held, until it answers done or fault. It must
-// not call the engine's waiting functions. An exception that leaves it is a fault with LAUNCH_FAILED.
+// not call the engine's waiting functions. An exception that leaves it is a fault with LAUNCH_FAILED; std::bad_alloc,
+// which must leave it before it has changed what it cannot change again, lets it be tried again for a while first.
 struct Operation {
   OperationKind kind = OperationKind::kernel;
   std::string description{};  // for messages and traces: "kernel cuvmm_fill", "copy of 64 bytes to 0x7f0000000000"
@@ -61,7 +62,7 @@ struct Operation {
 };
 
 // Runs `operation` once: sets the mark of inside_host_function() or inside_kernel(), turns exceptions into faults.
-[[nodiscard]] Outcome attempt(OperationKind kind, const std::function<Outcome()>& run);
+[[nodiscard]] Outcome attempt(OperationKind kind, const std::function<Outcome()>& run) noexcept;
 
 // Whether the calling thread is running a host function, from which the driver's API must not be called
 // (cuLaunchHostFunc: such calls answer NOT_PERMITTED).

@@ -12,7 +12,8 @@ struct [[nodiscard]] Outcome {
   enum class State {
     done,   // finished; the stream goes on with its next operation
     again,  // not finished (a spinning kernel, a value that has not come): tried again while other streams go on
-    fault,  // failed; `code` becomes the sticky error of the context
+    short_of_memory,  // not begun, for want of the process's memory: tried again, and a fault if that lasts
+    fault,            // failed; `code` becomes the sticky error of the context
   };
 
   State state = State::done;
@@ -21,6 +22,7 @@ struct [[nodiscard]] Outcome {
 
   static Outcome done() { return {}; }
   static Outcome again() { return {State::again, abi::CUDA_SUCCESS, {}}; }
+  static Outcome short_of_memory() { return {State::short_of_memory, abi::CUDA_SUCCESS, {}}; }
   static Outcome fault(abi::CUresult code, std::string why) { return {State::fault, code, std::move(why)}; }
 };
 

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
+#include "emulator/execution/capture.hpp"
 #include "emulator/execution/put_off_end.hpp"
 #include "emulator/thread_storage.hpp"
 
@@ -21,6 +23,17 @@ std::chrono::microseconds rest_after(std::uint64_t fruitless_tries) {
     return std::chrono::microseconds(0);
   }
   return std::chrono::microseconds(1 << std::min<std::uint64_t>(fruitless_tries - 8, 10));
+}
+
+// How often an operation is tried that cannot begin for want of memory; with the rests between, a quarter of a second.
+constexpr unsigned most_tries_without_memory = 250;
+
+Fault as_far_as_memory_goes(const Fault& fault) noexcept {
+  try {
+    return fault;
+  } catch (const std::bad_alloc&) {
+    return {fault.code, {}};
+  }
 }
 
 // After a failure or the end of its context an operation is dropped: finished without being run. Host functions in
@@ -79,7 +92,22 @@ Scheduler::~Scheduler() {
   });
 }
 
+void Scheduler::Lock::keep(std::shared_ptr<Capture> capture) noexcept {
+  capture->ended_graph = std::exchange(capture->graph, nullptr);
+  capture->kept_before = std::move(kept_);
+  kept_ = std::move(capture);
+}
+
+void Scheduler::Lock::let_go() noexcept {
+  while (kept_) {
+    const std::shared_ptr<Capture> last = std::move(kept_);
+    kept_ = std::move(last->kept_before);
+    last->ended_graph.reset();
+  }
+}
+
 void Scheduler::add_context(Lock&, std::shared_ptr<Context> context) {
+  group_faults_.try_emplace(context->fault_group.value);
   contexts_.push_back(std::move(context));
 }
 
@@ -93,6 +121,12 @@ void Scheduler::destroy_context(Lock& lock, const std::shared_ptr<Context>& cont
   context->per_thread.clear();
   context->legacy.reset();
   std::erase(contexts_, context);
+  const std::uint64_t group = context->fault_group.value;
+  const bool last = std::none_of(contexts_.begin(), contexts_.end(),
+                                 [&](const auto& other) { return other->fault_group.value == group; });
+  if (const auto entry = group_faults_.find(group); last && entry != group_faults_.end() && !entry->second) {
+    group_faults_.erase(entry);
+  }
   progress_.notify_all();
 }
 
@@ -100,12 +134,15 @@ std::shared_ptr<Completion> Scheduler::enqueue(Lock& lock, const std::shared_ptr
                                                PendingOperation pending, bool wait_here) {
   auto completion = std::make_shared<Completion>();
   pending.completion = completion;
-  stream->queue.push_back(std::move(pending));
+  if (!pending.waits_for.empty()) {
+    pending.ticket.emplace_back();
+  }
+  stream->queue.push_back(std::move(pending));  // the last that may fail
   stream->last = completion;
   unfinished_.fetch_add(1, std::memory_order_release);
   if (stream->queue.size() == 1) {
     stream->helpers += wait_here ? 1 : 0;  // make_ready() then leaves the stream to the caller
-    advance(lock, {stream});
+    advance(lock, stream);
     stream->helpers -= wait_here ? 1 : 0;
   }
   return completion;
@@ -114,10 +151,14 @@ std::shared_ptr<Completion> Scheduler::enqueue(Lock& lock, const std::shared_ptr
 // Whether the stream's oldest operation depends on nothing unfinished. If it does, the stream is called again when
 // that is finished.
 bool Scheduler::may_go(const std::shared_ptr<Stream>& stream) {
-  auto& waits_for = stream->queue.front().waits_for;
+  auto& [operation, waits_for, also_completes, completion, ticket, fruitless, without_memory] = stream->queue.front();
   while (!waits_for.empty()) {
     if (!waits_for.back()->done) {
-      waits_for.back()->dependents.push_back(stream);
+      if (!ticket.empty()) {  // else it is in that list already
+        ticket.front() = stream;
+        auto& dependents = waits_for.back()->dependents;
+        dependents.splice(dependents.end(), ticket);
+      }
       return false;
     }
     waits_for.pop_back();
@@ -127,60 +168,78 @@ bool Scheduler::may_go(const std::shared_ptr<Stream>& stream) {
 
 // Brings streams forward as far as they go without running anything: marks and dropped operations are finished, an
 // operation to run makes its stream ready. What that releases is brought forward too.
-void Scheduler::advance(Lock& lock, Streams streams) {
+void Scheduler::advance(Lock& lock, const std::shared_ptr<Stream>& stream) {
+  StreamList released;
+  bring_forward(lock, stream, released);
+  advance(lock, std::move(released));
+}
+
+void Scheduler::advance(Lock& lock, StreamList streams) {
   while (!streams.empty()) {
-    const std::shared_ptr<Stream> stream = std::move(streams.back());
-    streams.pop_back();
-    while (stream->phase == Stream::Phase::waiting && !stream->queue.empty()) {
-      const bool drop = dropped(*stream, stream->queue.front());
-      if (!drop && !may_go(stream)) {
-        break;
-      }
-      if (!drop && stream->queue.front().operation.run) {
-        make_ready(stream);
-        break;
-      }
-      finish_oldest(lock, *stream, streams);
+    StreamList ticket;
+    ticket.splice(ticket.end(), streams, std::prev(streams.end()));
+    const std::shared_ptr<Stream> stream = std::move(ticket.front());
+    if (!stream->queue.empty() && stream->queue.front().ticket.empty()) {
+      stream->queue.front().ticket = std::move(ticket);  // it may have more to wait for
     }
-    forget_if_drained(lock, *stream);
+    bring_forward(lock, stream, streams);
   }
 }
 
-void Scheduler::finish_oldest(Lock& lock, Stream& stream, Streams& released) {
+void Scheduler::bring_forward(Lock& lock, const std::shared_ptr<Stream>& stream, StreamList& released) {
+  while (stream->phase == Stream::Phase::waiting && !stream->queue.empty()) {
+    const bool drop = dropped(*stream, stream->queue.front());
+    if (!drop && !may_go(stream)) {
+      break;
+    }
+    if (!drop && stream->queue.front().operation.run) {
+      make_ready(stream);
+      break;
+    }
+    finish_oldest(lock, *stream, released);
+  }
+  forget_if_drained(lock, *stream);
+}
+
+void Scheduler::finish_oldest(Lock& lock, Stream& stream, StreamList& released) {
   PendingOperation& oldest = stream.queue.front();
   for (const auto& completion : oldest.also_completes) {
     mark_done(*completion, released);
   }
   mark_done(*oldest.completion, released);
-  lock.finished_.push_back(std::move(oldest));
-  stream.queue.pop_front();
+  lock.finished_.splice(lock.finished_.end(), stream.queue, stream.queue.begin());
   unfinished_.fetch_sub(1, std::memory_order_release);
   if (waiting_threads_ != 0) {
     progress_.notify_all();
   }
 }
 
-void Scheduler::mark_done(Completion& completion, Streams& released) {
+void Scheduler::mark_done(Completion& completion, StreamList& released) {
   if (completion.done) {
     return;
   }
   completion.done = true;
   completion.when = timestamp();
-  std::move(completion.dependents.begin(), completion.dependents.end(), std::back_inserter(released));
-  completion.dependents.clear();
+  released.splice(released.end(), completion.dependents);
 }
 
 void Scheduler::complete(Lock& lock, Completion& completion) {
-  Streams released;
+  StreamList released;
   mark_done(completion, released);
   progress_.notify_all();
   advance(lock, std::move(released));
 }
 
-void Scheduler::make_ready(const std::shared_ptr<Stream>& stream) {
+void Scheduler::list_as_ready(const std::shared_ptr<Stream>& stream) {
   stream->phase = Stream::Phase::ready;
   stream->ready_place = next_place_++;
-  ready_.emplace(stream->ready_place, stream);
+  stream->ready_node.key() = stream->ready_place;
+  stream->ready_node.mapped() = stream;
+  ready_.insert(std::move(stream->ready_node));
+}
+
+void Scheduler::make_ready(const std::shared_ptr<Stream>& stream) {
+  list_as_ready(stream);
   if (stream->helpers != 0) {
     progress_.notify_all();
   } else if (!stepped()) {
@@ -197,16 +256,21 @@ void Scheduler::rest(const std::shared_ptr<Stream>& stream) {
   }
   stream->phase = Stream::Phase::retrying;
   stream->retry_at = RetryClock::now() + rest_after(tries);
-  retrying_.emplace(stream->retry_at, stream);
+  stream->resting_node.key() = stream->retry_at;
+  stream->resting_node.mapped() = stream;
+  retrying_.insert(std::move(stream->resting_node));
 }
 
 void Scheduler::unlist(const std::shared_ptr<Stream>& stream) {
   if (stream->phase == Stream::Phase::ready) {
-    ready_.erase(stream->ready_place);
+    stream->ready_node = ready_.extract(stream->ready_place);
+    stream->ready_node.mapped().reset();
     stream->phase = Stream::Phase::waiting;
   } else if (stream->phase == Stream::Phase::retrying) {
     const auto [begin, end] = retrying_.equal_range(stream->retry_at);
-    retrying_.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second == stream; }));
+    stream->resting_node =
+        retrying_.extract(std::find_if(begin, end, [&](const auto& entry) { return entry.second == stream; }));
+    stream->resting_node.mapped().reset();
     stream->phase = Stream::Phase::waiting;
   }
 }
@@ -231,40 +295,56 @@ bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
   stream->context->running_on_gpu -= on_gpu;
   stream->phase = Stream::Phase::waiting;
 
-  if (outcome.state == Outcome::State::again && !dropped(*stream, oldest)) {
+  if (outcome.state == Outcome::State::short_of_memory && ++oldest.tries_without_memory == most_tries_without_memory) {
+    outcome.state = Outcome::State::fault;
+    outcome.code = abi::CUDA_ERROR_LAUNCH_FAILED;
+  }
+  const bool unfinished = outcome.state == Outcome::State::again || outcome.state == Outcome::State::short_of_memory;
+  if (unfinished && !dropped(*stream, oldest)) {
     rest(stream);
     progress_.notify_all();
     return false;
   }
   if (outcome.state == Outcome::State::fault) {
-    const std::string what = oldest.operation.description.empty() ? std::string(name_of(oldest.operation.kind))
-                                                                  : oldest.operation.description;
-    stream->faulted = true;
-    stream->phase = Stream::Phase::running;  // the failed operation is the oldest one still; it is finished below
-    fail_contexts(lock, stream->context->fault_group, {outcome.code, fmt::format("{}: {}", what, outcome.why)});
-    stream->phase = Stream::Phase::waiting;
+    fail(lock, *stream, oldest, outcome);
   }
-  if (stepped() && scheduling_.keep_trace && outcome.state != Outcome::State::again) {
+  if (stepped() && scheduling_.keep_trace && !unfinished) {
     trace_.push_back({stream->id, oldest.operation.kind, oldest.operation.description});
   }
-  Streams released{stream};
+  StreamList released;
   finish_oldest(lock, *stream, released);
   progress_.notify_all();
   advance(lock, std::move(released));
+  advance(lock, stream);
   return true;
+}
+
+// Without words where there is no memory for them.
+void Scheduler::fail(Lock& lock, Stream& stream, const PendingOperation& failed, const Outcome& outcome) {
+  Fault fault{outcome.code, {}};
+  try {
+    const std::string& what = failed.operation.description;
+    fault.why = fmt::format("{}: {}", what.empty() ? name_of(failed.operation.kind) : what, outcome.why);
+  } catch (const std::bad_alloc&) {
+  }
+  stream.faulted = true;
+  stream.phase = Stream::Phase::running;  // the failed operation is the oldest one still; the caller finishes it
+  fail_contexts(lock, stream.context->fault_group, fault);
+  stream.phase = Stream::Phase::waiting;
 }
 
 std::optional<Fault> Scheduler::fault_of(const Lock&, FaultGroup group) const {
   const auto found = group_faults_.find(group.value);
-  return found == group_faults_.end() ? std::nullopt : std::optional(found->second);
+  return found == group_faults_.end() ? std::nullopt : found->second;
 }
 
 void Scheduler::fail_contexts(Lock& lock, FaultGroup group, const Fault& fault) {
-  group_faults_.try_emplace(group.value, fault);
-  const auto contexts = contexts_;
-  for (const auto& context : contexts) {
+  if (const auto entry = group_faults_.find(group.value); entry != group_faults_.end() && !entry->second) {
+    entry->second = as_far_as_memory_goes(fault);
+  }
+  for (const auto& context : contexts_) {  // none of which goes meanwhile
     if (context->fault_group.value == group.value && !context->fault) {
-      context->fault = fault;
+      context->fault = as_far_as_memory_goes(fault);
       drop_pending(lock, *context);
     }
   }
@@ -273,9 +353,12 @@ void Scheduler::fail_contexts(Lock& lock, FaultGroup group, const Fault& fault) 
 
 // Finishes what dropped() now holds for.
 void Scheduler::drop_pending(Lock& lock, Context& context) {
-  const Streams streams = context.streams;
-  for (const auto& stream : streams) {
-    sort_out(lock, stream);
+  // Streams that were destroyed go when they are drained, wherever they stand: begin anew until none has gone.
+  for (std::size_t before = context.streams.size() + 1; before != context.streams.size();) {
+    before = context.streams.size();
+    for (std::size_t index = 0; index < context.streams.size(); ++index) {
+      sort_out(lock, std::shared_ptr<Stream>(context.streams[index]));
+    }
   }
   if (const auto legacy = context.legacy) {
     sort_out(lock, legacy);
@@ -284,7 +367,7 @@ void Scheduler::drop_pending(Lock& lock, Context& context) {
 
 void Scheduler::sort_out(Lock& lock, const std::shared_ptr<Stream>& stream) {
   unlist(stream);
-  advance(lock, {stream});
+  advance(lock, stream);
 }
 
 void Scheduler::forget_if_drained(Lock&, const Stream& stream) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -35,23 +36,32 @@ class Scheduler {
   class Lock {
    public:
     explicit Lock(Scheduler& scheduler) : held_(scheduler.mutex_) {}
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    Lock(Lock&&) = delete;
+    Lock& operator=(Lock&&) = delete;
+    ~Lock() {
+      held_.unlock();
+      let_go();
+    }
 
-    // Keeps `object` until the mutex is released, so that what it owns is not destroyed under it.
-    void keep(std::shared_ptr<const void> object) { kept_.push_back(std::move(object)); }
+    // Takes the graph of a capture that has ended, and lets it go when the mutex is released.
+    void keep(std::shared_ptr<Capture> capture) noexcept;
 
    private:
     friend class Scheduler;
+    void let_go() noexcept;
     template <typename Function>
     void without(Function&& function) {
       held_.unlock();
       finished_.clear();
-      kept_.clear();
+      let_go();
       function();
       held_.lock();
     }
-    std::vector<PendingOperation> finished_;
-    std::vector<std::shared_ptr<const void>> kept_;
-    std::unique_lock<std::mutex> held_;  // last: released before the others are destroyed
+    std::list<PendingOperation> finished_;
+    std::shared_ptr<Capture> kept_;  // and what was kept before, by Capture::kept_before
+    std::unique_lock<std::mutex> held_;
   };
 
   [[nodiscard]] const Scheduling& scheduling() const noexcept { return scheduling_; }
@@ -102,16 +112,19 @@ class Scheduler {
   [[nodiscard]] std::size_t worker_count(const Lock&) const noexcept { return live_workers_; }
 
  private:
-  using Streams = std::vector<std::shared_ptr<Stream>>;
-
-  void advance(Lock& lock, Streams streams);
-  void mark_done(Completion& completion, Streams& released);
-  void finish_oldest(Lock& lock, Stream& stream, Streams& released);
+  // What happens to work once it is accepted needs no memory, and so cannot fail halfway.
+  void advance(Lock& lock, const std::shared_ptr<Stream>& stream);
+  void advance(Lock& lock, StreamList streams);
+  void bring_forward(Lock& lock, const std::shared_ptr<Stream>& stream, StreamList& released);
+  void mark_done(Completion& completion, StreamList& released);
+  void finish_oldest(Lock& lock, Stream& stream, StreamList& released);
   bool may_go(const std::shared_ptr<Stream>& stream);
+  void list_as_ready(const std::shared_ptr<Stream>& stream);
   void make_ready(const std::shared_ptr<Stream>& stream);
   void rest(const std::shared_ptr<Stream>& stream);
   void unlist(const std::shared_ptr<Stream>& stream);
   bool execute(Lock& lock, const std::shared_ptr<Stream>& stream);
+  void fail(Lock& lock, Stream& stream, const PendingOperation& failed, const Outcome& outcome);
   void drop_pending(Lock& lock, Context& context);
   void sort_out(Lock& lock, const std::shared_ptr<Stream>& stream);
   std::chrono::nanoseconds timestamp();
@@ -132,9 +145,9 @@ class Scheduler {
   std::condition_variable progress_;  // an operation was finished, tried in vain or dropped
   std::condition_variable work_;      // for idle workers
   std::vector<std::shared_ptr<Context>> contexts_;
-  std::map<std::uint64_t, Fault> group_faults_;             // by FaultGroup::value
-  std::map<std::uint64_t, std::shared_ptr<Stream>> ready_;  // by the order in which they became ready
-  std::multimap<RetryClock::time_point, std::shared_ptr<Stream>> retrying_;
+  std::map<std::uint64_t, std::optional<Fault>> group_faults_;  // by FaultGroup::value; of each that has a context
+  ReadyStreams ready_;
+  RestingStreams retrying_;
   std::uint64_t next_place_ = 0;
   std::atomic<std::size_t> unfinished_{0};
   std::size_t waiting_threads_ = 0;

@@ -50,9 +50,7 @@ std::shared_ptr<Stream> Scheduler::next_for_worker() {
   while (!retrying_.empty() && retrying_.begin()->first <= RetryClock::now()) {
     const std::shared_ptr<Stream> stream = retrying_.begin()->second;
     unlist(stream);
-    stream->phase = Stream::Phase::ready;
-    stream->ready_place = next_place_++;
-    ready_.emplace(stream->ready_place, stream);
+    list_as_ready(stream);
   }
   return ready_.empty() ? nullptr : ready_.begin()->second;
 }

@@ -3,7 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
+#include <list>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -30,14 +31,25 @@ struct PendingOperation {
   std::vector<std::shared_ptr<Completion>> waits_for{};
   std::vector<std::shared_ptr<Completion>> also_completes{};  // what it was to complete midway, and is done at its end
   std::shared_ptr<Completion> completion{};
+  StreamList
+      ticket{};  // one node, to be put into the list of what it waits for: accepted work needs no memory to go on
   unsigned fruitless_tries = 0;
+  unsigned tries_without_memory = 0;
 };
+
+using ReadyStreams = std::map<std::uint64_t, std::shared_ptr<Stream>>;  // by the order in which they became ready
+using RestingStreams = std::multimap<std::chrono::steady_clock::time_point, std::shared_ptr<Stream>>;
 
 // Owners keep a stream by shared pointer and hand it to the Engine; what is beneath the constants belongs to the engine
 // and is guarded by its mutex.
 struct Stream {
   Stream(std::uint64_t id_, std::shared_ptr<Context> context_, StreamRole role_, unsigned flags_, int priority_)
-      : id(id_), context(std::move(context_)), role(role_), flags(flags_), priority(priority_) {}
+      : id(id_), context(std::move(context_)), role(role_), flags(flags_), priority(priority_) {
+    ReadyStreams ready;
+    ready_node = ready.extract(ready.emplace(0, nullptr).first);
+    RestingStreams resting;
+    resting_node = resting.extract(resting.emplace(std::chrono::steady_clock::time_point(), nullptr));
+  }
 
   const std::uint64_t id;
   const std::shared_ptr<Context> context;
@@ -56,10 +68,13 @@ struct Stream {
     running,   // a thread is running its oldest operation
   };
   Phase phase = Phase::waiting;
-  std::deque<PendingOperation> queue;
+  std::list<PendingOperation> queue;
   std::shared_ptr<Completion> last;  // of the operation submitted last; null if there was none
   std::uint64_t ready_place = 0;
   std::chrono::steady_clock::time_point retry_at{};
+  // The nodes by which it is listed, while it is not: to list it needs no memory.
+  ReadyStreams::node_type ready_node;
+  RestingStreams::node_type resting_node;
   unsigned helpers = 0;    // threads that wait for this stream and run its operations themselves
   bool destroyed = false;  // by cuStreamDestroy; what was submitted still runs
   bool faulted = false;    // one of its operations failed

@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "emulator/memory/unmapping.hpp"
+
 namespace cuvmm::emulator::memory {
 namespace {
 
@@ -91,7 +93,7 @@ Window::Window(std::span<const Piece> pieces, bool writable) {
     if (piece.file == nullptr || piece.file->map(at, length, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_FIXED,
                                                  piece.offset - skip) == MAP_FAILED) {
       const int error = piece.file == nullptr ? EINVAL : errno;
-      ::munmap(mapped_, mapped_bytes_);
+      unmap(mapped_, mapped_bytes_);
       throw std::system_error(error, std::generic_category(), "cannot map memory into a window");
     }
     at += length;
@@ -105,7 +107,7 @@ Window::Window(Window&& other) noexcept
       mapped_bytes_(std::exchange(other.mapped_bytes_, 0)) {}
 
 Window::~Window() {
-  if (mapped_ != nullptr) ::munmap(mapped_, mapped_bytes_);
+  if (mapped_ != nullptr) unmap(mapped_, mapped_bytes_);
 }
 
 }  // namespace cuvmm::emulator::memory

@@ -4,11 +4,18 @@
 #include <poll.h>
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <system_error>
+
 namespace cuvmm::emulator::memory {
 
 std::optional<ExportRegistry::Identity> ExportRegistry::identify(int descriptor) {
   struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return std::nullopt;
+  if (::fstat(descriptor, &status) != 0) {
+    if (errno == EBADF) return std::nullopt;
+    throw std::system_error(errno, std::generic_category(), "cannot look at a descriptor (fstat)");
+  }
+  if (!S_ISFIFO(status.st_mode)) return std::nullopt;
   return Identity{status.st_dev, status.st_ino};
 }
 

@@ -20,9 +20,10 @@ class HostViews {
 
   // Makes the piece's bytes appear at `address` with these rights, or disappear where there are none. Answers false,
   // with errno set and nothing changed, if the operating system refuses or if something else is mapped there. Throws
-  // std::bad_alloc. Changing and removing a view that is there succeeds.
+  // std::bad_alloc.
   [[nodiscard]] bool set(std::uint64_t address, const Piece& piece, abi::CUmemAccess_flags rights);
-  void remove(std::uint64_t address) noexcept;
+  // The same without rights.
+  bool remove(std::uint64_t address) noexcept;
 
  private:
   std::map<std::uint64_t, std::size_t> views_;  // address -> bytes

@@ -6,10 +6,12 @@
 #include <cerrno>
 #include <system_error>
 
+#include "emulator/memory/unmapping.hpp"
+
 namespace cuvmm::emulator::memory {
 
 MappedFile::~MappedFile() {
-  for (const auto& [number, slab] : slabs_) ::munmap(slab, slab_bytes);
+  for (const auto& [number, slab] : slabs_) unmap(slab, slab_bytes);
 }
 
 void* MappedFile::map(void* place, std::size_t bytes, int protection, int flags, std::uint64_t offset) const noexcept {
@@ -17,7 +19,7 @@ void* MappedFile::map(void* place, std::size_t bytes, int protection, int flags,
   if (mapped == MAP_FAILED || children_ == Children::inherit) return mapped;
   if (::madvise(mapped, bytes, MADV_DONTFORK) == 0) return mapped;
   const int error = errno;
-  ::munmap(mapped, bytes);
+  unmap(mapped, bytes);
   errno = error;
   return MAP_FAILED;
 }

@@ -60,8 +60,9 @@ class HostViewListener {
  public:
   virtual ~HostViewListener() = default;
   // An answer that is not ok makes the call fail with it, and nothing changes: the changes before it in the same call
-  // are taken back. Taking rights away, and giving back those that the mapping had before the call, must succeed.
+  // are taken back; where not even that is possible the host has no rights to that mapping.
   virtual Answer host_rights_change(const Mapping& mapping, CUmemAccess_flags now) noexcept = 0;
+  // The host has no rights to it any more.
   virtual void mapping_goes(const Mapping& mapping) noexcept = 0;
 };
 
@@ -137,7 +138,7 @@ class VirtualMemory {
   bool take_unreserved(CUdeviceptr begin, CUdeviceptr end, std::vector<Reservation>& taken);
   void give_back(const std::vector<Reservation>& taken) noexcept;
   void remove(Mappings::iterator mapping) noexcept;
-  [[nodiscard]] Answer change_host_views(Mappings::const_iterator first, Mappings::const_iterator last,
+  [[nodiscard]] Answer change_host_views(Mappings::iterator first, Mappings::iterator last,
                                          const CUmemAccessDesc* descriptors, std::size_t count);
   [[nodiscard]] bool aligned(std::uint64_t value) const { return value % configuration_.profile.granularity == 0; }
 

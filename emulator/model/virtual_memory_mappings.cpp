@@ -200,8 +200,12 @@ Answer VirtualMemory::check_unmap(CUdeviceptr address, std::size_t bytes) const 
 Answer VirtualMemory::unmap(CUdeviceptr address, std::size_t bytes) {
   if (Answer answer = check_unmap(address, bytes); !answer.ok()) return answer;
   if (address + bytes < address) return {};
-  auto mapping = mappings_.lower_bound(address);
-  while (mapping != mappings_.end() && mapping->first < address + bytes) remove(mapping++);
+  const auto first = mappings_.lower_bound(address);
+  const auto last = mappings_.lower_bound(address + bytes);
+  // First what the operating system may refuse.
+  const CUmemAccessDesc nothing{{CU_MEM_LOCATION_TYPE_HOST, 0}, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  if (Answer answer = change_host_views(first, last, &nothing, 1); !answer.ok()) return answer;
+  for (auto mapping = first; mapping != last;) remove(mapping++);
   return {};
 }
 
@@ -279,7 +283,7 @@ Answer VirtualMemory::set_access(CUdeviceptr address, std::size_t bytes, const C
 }
 
 // Lets the host's processors have what the descriptors grant them, in all mappings or in none.
-Answer VirtualMemory::change_host_views(Mappings::const_iterator first, Mappings::const_iterator last,
+Answer VirtualMemory::change_host_views(Mappings::iterator first, Mappings::iterator last,
                                         const CUmemAccessDesc* descriptors, std::size_t count) {
   const auto before = [](const Mapping& mapping) { return mapping.rights.get(Accessor::host()); };
   const auto after = [&](const Mapping& mapping) {
@@ -289,9 +293,13 @@ Answer VirtualMemory::change_host_views(Mappings::const_iterator first, Mappings
     if (after(mapping->second) == before(mapping->second)) continue;
     Answer answer = host_view_.host_rights_change(mapping->second, after(mapping->second));
     if (answer.ok()) continue;
-    for (auto changed = first; changed != mapping; ++changed)
-      if (after(changed->second) != before(changed->second))
-        (void)host_view_.host_rights_change(changed->second, before(changed->second));
+    for (auto changed = first; changed != mapping; ++changed) {
+      if (after(changed->second) == before(changed->second) ||
+          host_view_.host_rights_change(changed->second, before(changed->second)).ok())
+        continue;
+      (void)host_view_.host_rights_change(changed->second, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+      changed->second.rights.set(Accessor::host(), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    }
     return answer;
   }
   return {};
