@@ -188,7 +188,7 @@ class EmulatedDriver final : public driver::Interface {
                             const StreamEntry& entry);
   Answer allocate_async(CUdeviceptr* pointer, std::size_t bytes, CUstream stream, std::optional<CUmemoryPool> from);
   Answer free_in_stream(CUdeviceptr pointer, const StreamEntry& entry);
-  void free_at_once(CUdeviceptr address) noexcept;
+  void undo_allocation(CUdeviceptr address, model::MemoryPool& pool) noexcept;
   bool free_pooled(CUdeviceptr address, Answer& freed);
   MemoryPoolPointer graph_pool(int device);
   Answer capture_allocation(CUdeviceptr* pointer, std::size_t bytes, const model::MemoryPool& like,

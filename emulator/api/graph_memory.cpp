@@ -59,7 +59,13 @@ Answer EmulatedDriver::capture_allocation(CUdeviceptr* pointer, std::size_t byte
   Answer promised =
       machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.promise(&address, bytes, pool); });
   if (!promised.ok()) return promised;
-  const auto promise = std::make_shared<Promise>(machine_, address);
+  std::shared_ptr<Promise> promise;
+  try {
+    promise = std::make_shared<Promise>(machine_, address);
+  } catch (...) {
+    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.forget_promise(address); });
+    throw;
+  }
   Operation operation;
   operation.kind = OperationKind::memory_allocation;
   operation.description = fmt::format("allocation of {} bytes at {:#x}", bytes, address);
@@ -74,8 +80,6 @@ Answer EmulatedDriver::capture_allocation(CUdeviceptr* pointer, std::size_t byte
 }
 
 Answer EmulatedDriver::capture_free(CUdeviceptr pointer, const StreamEntry& entry) {
-  Answer added = machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.add_free_node(pointer); });
-  if (!added.ok()) return added;
   Operation operation;
   operation.kind = OperationKind::memory_free;
   operation.description = fmt::format("free at {:#x}", pointer);
@@ -84,7 +88,19 @@ Answer EmulatedDriver::capture_free(CUdeviceptr pointer, const StreamEntry& entr
     machine_.with_pools([&](StreamOrderedMemory& memory) { memory.run_free_node(pointer); });
     return Outcome::done();
   };
-  return engine_.submit(entry.stream, std::move(operation));
+  const auto cancel = [&] {
+    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.cancel_free_node(pointer); });
+  };
+  Answer added = machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.add_free_node(pointer); });
+  if (!added.ok()) return added;
+  try {
+    Answer captured = engine_.submit(entry.stream, std::move(operation));
+    if (!captured.ok()) cancel();
+    return captured;
+  } catch (...) {
+    cancel();
+    throw;
+  }
 }
 
 // Takes the memory that a launch allocates; a launch that cannot have it all takes nothing.
@@ -92,7 +108,7 @@ Answer EmulatedDriver::begin_graph_memory(const GraphExecEntry& exec, std::vecto
   constexpr unsigned long long auto_free_on_launch = 1;  // CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
   const bool reuse = (exec.flags & auto_free_on_launch) != 0;
   begun.reserve(exec.exec->nodes.size());
-  Answer answer = machine_.with_pools([&](StreamOrderedMemory& memory) -> Answer {
+  const auto begin = [&](StreamOrderedMemory& memory) -> Answer {
     for (const bool frees : {false, true}) {
       for (const auto& node : exec.exec->nodes) {
         if (node.graph_memory.address == 0 || node.graph_memory.frees != frees) continue;
@@ -106,9 +122,15 @@ Answer EmulatedDriver::begin_graph_memory(const GraphExecEntry& exec, std::vecto
     for (const GraphMemoryNode& node : begun)
       if (!node.frees) memory.count_launch(node.address);
     return {};
-  });
-  if (!answer.ok()) cancel_graph_memory(begun);
-  return answer;
+  };
+  try {
+    Answer answer = machine_.with_pools(begin);
+    if (!answer.ok()) cancel_graph_memory(begun);
+    return answer;
+  } catch (...) {
+    cancel_graph_memory(begun);
+    throw;
+  }
 }
 
 void EmulatedDriver::cancel_graph_memory(const std::vector<GraphMemoryNode>& begun) noexcept {

@@ -188,7 +188,13 @@ CUmemoryPool EmulatedDriver::add_pool(const PoolLocation& location, std::uint64_
                              managed, of_device ? location.id : 0};
   const MemoryPoolPointer pool =
       machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.create_pool(kind); });
-  const CUmemoryPool handle = pools_.add(pool);
+  CUmemoryPool handle = nullptr;
+  try {
+    handle = pools_.add(pool);
+  } catch (...) {
+    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.destroy_pool(pool); });
+    throw;
+  }
   machine_.with_pools([&](StreamOrderedMemory&) { pool->handle = reinterpret_cast<std::uintptr_t>(handle); });
   return handle;
 }
@@ -269,8 +275,12 @@ CUresult EmulatedDriver::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProp
     if (Answer refused = check_pool_properties(*properties); !refused.ok()) return refused;
     const std::lock_guard lock(pools_of_locations_mutex_);
     const auto location = PoolLocation::of(properties->allocType, properties->location);
+    std::map<CUmemoryPool, PoolLocation> created;  // what needs memory comes first
+    created[nullptr] = location;
     const CUmemoryPool handle = add_pool(location, properties->maxSize);
-    created_pools_[handle] = location;
+    auto node = created.extract(created.begin());
+    node.key() = handle;
+    created_pools_.insert(std::move(node));
     *pool = handle;
     return {};
   });

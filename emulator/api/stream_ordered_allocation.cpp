@@ -52,24 +52,30 @@ Answer EmulatedDriver::allocate_in_stream(CUdeviceptr* pointer, std::size_t byte
   Answer allocated = machine_.with_pools(
       [&](StreamOrderedMemory& memory) { return memory.allocate(&address, bytes, pool, entry.stream->id, &before); });
   if (!allocated.ok()) return allocated;
-  Operation operation;
-  operation.kind = OperationKind::memory_allocation;
-  operation.description = fmt::format("allocation of {} bytes at {:#x}", bytes, address);
-  operation.run = [before] {
-    return before == nullptr || before->load(std::memory_order_acquire) ? Outcome::done() : Outcome::again();
-  };
-  Answer submitted = engine_.submit(entry.stream, std::move(operation));
-  if (submitted.ok())
-    *pointer = address;
-  else
-    free_at_once(address);
-  return submitted;
+  try {
+    Operation operation;
+    operation.kind = OperationKind::memory_allocation;
+    operation.description = fmt::format("allocation of {} bytes at {:#x}", bytes, address);
+    operation.run = [before] {
+      return before == nullptr || before->load(std::memory_order_acquire) ? Outcome::done() : Outcome::again();
+    };
+    Answer submitted = engine_.submit(entry.stream, std::move(operation));
+    if (submitted.ok())
+      *pointer = address;
+    else
+      undo_allocation(address, *pool);
+    return submitted;
+  } catch (...) {
+    undo_allocation(address, *pool);
+    throw;
+  }
 }
 
-void EmulatedDriver::free_at_once(CUdeviceptr address) noexcept {
+void EmulatedDriver::undo_allocation(CUdeviceptr address, model::MemoryPool& pool) noexcept {
   machine_.with_pools([&](StreamOrderedMemory& memory) {
     std::uint64_t token = 0;
     if (memory.begin_free(address, 0, &token).ok()) memory.finish_free(address, token);
+    pool.release_above_threshold();
   });
 }
 

@@ -13,6 +13,21 @@ Answer invalid(std::string what) {
   return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, std::move(what)};
 }
 
+// What the end of the last reference does.
+struct Destruction {
+  Destruction() = default;
+  Destruction(const Destruction&) = delete;
+  Destruction& operator=(const Destruction&) = delete;
+  Destruction(Destruction&&) = delete;
+  Destruction& operator=(Destruction&&) = delete;
+  ~Destruction() {
+    if (destroy != nullptr) destroy(pointer);
+  }
+
+  void* pointer = nullptr;
+  CUhostFn destroy = nullptr;
+};
+
 // References to one object, whose pointers may be those of another, or null.
 auto same_as(const std::shared_ptr<void>& object) {
   return [&object](const std::shared_ptr<void>& other) {
@@ -39,11 +54,12 @@ CUresult EmulatedDriver::cuUserObjectCreate(CUuserObject* object, void* pointer,
       return invalid(
           fmt::format("initialRefcount is {}, flags are {:#x}, must be NO_DESTRUCTOR_SYNC", initial_references, flags));
     const auto made = std::make_shared<UserObject>();
-    const CUuserObject handle = user_objects_.add(made);
-    const std::shared_ptr<void> reference(pointer, [destroy](void* ended) { destroy(ended); });
-    made->object = reference;
-    made->references.assign(initial_references, reference);
-    *object = handle;
+    const auto destruction = std::make_shared<Destruction>();
+    made->object = destruction;
+    made->references.assign(initial_references, destruction);
+    *object = user_objects_.add(made);
+    destruction->pointer = pointer;
+    destruction->destroy = destroy;  // from here on, since nothing fails any more
     return {};
   });
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <optional>
 
 namespace cuvmm::emulator::model {
@@ -107,7 +108,7 @@ bool StreamOrderedMemory::comes_after_free(StreamId stream, const PoolAllocation
   return frees != known->second.end() && freed.free_token < frees->second;
 }
 
-void StreamOrderedMemory::note_record(std::uint64_t event, StreamId stream) {
+void StreamOrderedMemory::note_record(std::uint64_t event, StreamId stream) noexcept try {
   if (freeing_ == 0) {  // all that is known is of no use any more
     before_events_.clear();
     before_streams_.clear();
@@ -117,13 +118,17 @@ void StreamOrderedMemory::note_record(std::uint64_t event, StreamId stream) {
   const auto known = before_streams_.find(stream);
   before = known == before_streams_.end() ? FreesBefore{} : known->second;
   before[stream] = next_id_;
+} catch (const std::bad_alloc&) {
+  before_events_.erase(event);  // what is not known orders nothing
 }
 
-void StreamOrderedMemory::note_wait(StreamId stream, std::uint64_t event) {
+void StreamOrderedMemory::note_wait(StreamId stream, std::uint64_t event) noexcept try {
   const auto known = before_events_.find(event);
   if (freeing_ == 0 || known == before_events_.end()) return;
   FreesBefore& before = before_streams_[stream];
   for (const auto& [other, token] : known->second) before[other] = std::max(before[other], token);
+} catch (const std::bad_alloc&) {
+  return;  // what is known is true
 }
 
 Answer StreamOrderedMemory::find_bytes(PoolAllocation& allocation, StreamId stream, Signal* wait_for) {
@@ -147,7 +152,12 @@ Answer StreamOrderedMemory::allocate(CUdeviceptr* address, std::uint64_t bytes, 
   allocation.bytes = bytes;
   allocation.pool = pool;
   allocation.freed = std::make_shared<std::atomic<bool>>(false);
-  if (Answer refused = find_bytes(allocation, stream, wait_for); !refused.ok()) return refused;
+  try {
+    if (Answer refused = find_bytes(allocation, stream, wait_for); !refused.ok()) return refused;
+  } catch (...) {
+    pool->release_above_threshold();  // a chunk that was taken for it
+    throw;
+  }
   allocation.address = allocation.extent.chunk->address + allocation.extent.offset;
   allocation.id = next_id_++;
   pool->used.add(bytes);
@@ -259,6 +269,10 @@ Answer StreamOrderedMemory::add_free_node(CUdeviceptr address) {
             fmt::format("{:#x} is no allocation of a graph, or one that a graph frees already", address)};
   found->second.free_node = true;
   return {};
+}
+
+void StreamOrderedMemory::cancel_free_node(CUdeviceptr address) noexcept {
+  if (const auto found = allocations_.find(address); found != allocations_.end()) found->second.free_node = false;
 }
 
 Answer StreamOrderedMemory::begin_launch(CUdeviceptr address, bool reuse, bool* begun) {

@@ -63,12 +63,13 @@ class StreamOrderedMemory {
   void finish_free(CUdeviceptr address, std::uint64_t token) noexcept;
 
   // Events that order streams: one that is recorded in a stream, and one that a stream waits for.
-  void note_record(std::uint64_t event, StreamId stream);
-  void note_wait(StreamId stream, std::uint64_t event);
+  void note_record(std::uint64_t event, StreamId stream) noexcept;
+  void note_wait(StreamId stream, std::uint64_t event) noexcept;
 
   // Memory of graphs: addresses for as long as a graph has the allocation node, bytes from a launch to the free.
   Answer promise(CUdeviceptr* address, std::uint64_t bytes, const std::shared_ptr<MemoryPool>& pool);
   Answer add_free_node(CUdeviceptr address);
+  void cancel_free_node(CUdeviceptr address) noexcept;
   // A launch that allocates is about to begin. Refused while the memory of the launch before was not freed, unless
   // `reuse`. `begun` says whether cancel_launch takes this back.
   Answer begin_launch(CUdeviceptr address, bool reuse, bool* begun);
