@@ -35,8 +35,9 @@ def child(connection, descriptor, read_only):
     name = "CU_MEM_ACCESS_FLAGS_PROT_" + ("READ" if read_only else "READWRITE")
     pointer = map_import(handle, getattr(driver.CUmemAccess_flags, name))
     connection.send(list(read(pointer, 10)))
-    connection.send(code(driver.cuMemsetD8(int(pointer), 7, 200)))
+    answer = code(driver.cuMemsetD8(int(pointer), 7, 200))
     ok(driver.cuCtxSynchronize())
+    connection.send(answer)
     connection.send(free_bytes())
     connection.recv()  # until the parent has looked
     ok(driver.cuMemUnmap(pointer, GRANULE))
