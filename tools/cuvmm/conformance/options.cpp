@@ -38,6 +38,11 @@ void add_options(CLI::App& command, Options& options) {
   command.add_option("--jobs", options.jobs, "Processes at a time; a case that must be alone is")
       ->option_text("N [1]")
       ->check(CLI::Range(1, 256));
+  command
+      .add_option("--time-limit", options.time_limit,
+                  "Seconds after which a case is killed and told as timed out; of sequences, a hundred of them")
+      ->option_text("SECONDS [120; 300 for sequences]")
+      ->check(CLI::Range(1, 86'400));
   command.add_option("--record", options.record, "Write what was answered to this file")->option_text("FILE");
   command
       .add_option("--profile", options.profile,

@@ -11,6 +11,7 @@
 #include "command/input_error.hpp"
 #include "command/words.hpp"
 #include "cuvmm/device.hpp"
+#include "emulator/configuration.hpp"
 
 namespace cuvmm::conformance {
 namespace {
@@ -35,6 +36,8 @@ ChosenSubject choose_subject(const Options& options) {
   subject.driver = opened.driver.description();
   subject.remark = opened.remark;
   subject.emulated = opened.driver.is_emulated();
+  if (subject.emulated)
+    subject.stepped = emulator::Configuration::from_environment(1).scheduler == emulator::Scheduler::stepped;
   subject.device = opened.driver.device(DeviceOrdinal(0)).name();
   subject.devices =
       options.devices.value_or(subject.emulated ? most_devices : std::min(opened.driver.device_count(), most_devices));

@@ -18,6 +18,7 @@ namespace cuvmm::conformance {
 namespace {
 
 constexpr std::uint64_t default_seed = 1;
+constexpr unsigned default_time_limit = 300;  // seconds of a process; it ends what hangs, on slow machines too
 
 std::string content_of(const std::string& path) {
   std::ifstream file{path, std::ios::binary};
@@ -89,17 +90,18 @@ int run_sequences(const Options& options) {
     throw command::InputError(
         fmt::format("The sequences were recorded with {0} devices: take --devices {0}.", recording.devices));
   chosen.process.devices = chosen.subject.devices;
-  const auto played = play_in_processes(seeds.first, seeds.count, chosen.process, options.jobs);
+  const std::chrono::seconds time_limit{options.time_limit.value_or(default_time_limit)};
+  const auto played = play_in_processes(seeds.first, seeds.count, chosen.process, {time_limit, options.jobs});
   if (options.record) record(*options.record, chosen.subject, played);
 
-  SequenceFindings findings{chosen.subject, recording.machine, {}};
+  SequenceFindings findings{chosen.subject, recording.machine, {}, time_limit};
   for (const RecordedSequence& each : played) {
     const auto before = recorded.find(each.seed);
     findings.sequences.push_back(
         compare(each, before == recorded.end() ? nullptr : &before->second, chosen.subject.devices));
   }
   command::write_out(options.json ? as_json(findings) : as_page(findings));
-  return findings.count(Verdict::different) == 0 ? 0 : 1;
+  return findings.count(Verdict::different) == 0 && findings.count(Verdict::timed_out) == 0 ? 0 : 1;
 }
 
 }  // namespace cuvmm::conformance
