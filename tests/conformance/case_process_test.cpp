@@ -228,12 +228,14 @@ TEST(RunCases, RunsNoMoreAtATimeThanAsked) {
             [](const Case& each, const std::string& answer) { EXPECT_LE(std::stoi(answer), 3) << each.id; });
 }
 
-TEST(Table, RefusesAnIdThatIsThere) {
+TEST(Table, RefusesAnIdThatIsThereOrHasBlanks) {
   Table table;
   const auto ok = [](Environment&) { return "OK"; };
   table.add("a.one", ok);
   EXPECT_THROW(table.add("a.one", ok), std::logic_error);
   EXPECT_NO_THROW(table.add("a.two", ok));
+  EXPECT_THROW(table.add("a.blank ", ok), std::logic_error);
+  EXPECT_THROW(table.add("a\ttab", ok), std::logic_error);
   EXPECT_NE(table.find("a.two"), nullptr);
   EXPECT_EQ(table.find("a.three"), nullptr);
 }

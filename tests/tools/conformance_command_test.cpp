@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -85,6 +86,58 @@ TEST(ConformanceCommand, RefusesWhatItCannotDo) {
   EXPECT_EQ(conformance({"--seed", "1"}).status, 2);  // without --sequences
   EXPECT_EQ(conformance({"--devices", "3"}).status, 2);
   EXPECT_EQ(run_program({"conformance", "--driver", "cuda"}, {"CUDA_VISIBLE_DEVICES="}).status, 2);
+}
+
+TEST(ConformanceCommand, RefusesWhatIsNoRecording) {
+  const Words sequences{"--sequences", "1", "--sequences-file"};
+  const auto with = [&](const std::string& file) {
+    Words words = sequences;
+    words.push_back(file);
+    return conformance(words);
+  };
+  for (const char* const file : {"/tmp", "/dev/zero", "/no/such/file", CUVMM_PROGRAM}) {
+    const ProgramResult result = with(file);
+    EXPECT_EQ(result.status, 2) << file << result.output;
+    EXPECT_TRUE(contains(result.errors, file)) << result.errors;
+    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+  }
+  const TemporaryDirectory directory;
+  EXPECT_EQ(conformance({"--sequences", "1", "--record", directory.path("file")}).status, 0);
+  EXPECT_EQ(with(directory.path("file")).status, 0);
+}
+
+TEST(ConformanceCommand, RefusesSeedsThatThereAreNot) {
+  for (const char* const seed : {"18446744073709551616", "-1", "1.5", "0x1", "", "a"}) {
+    const ProgramResult result = conformance({"--sequences", "1", "--seed", seed});
+    EXPECT_EQ(result.status, 2) << seed << result.output;
+    EXPECT_TRUE(contains(result.errors, "is no seed")) << seed << result.errors;
+  }
+  EXPECT_EQ(conformance({"--sequences", "2", "--seed", "18446744073709551615"}).status, 2);
+  EXPECT_EQ(conformance({"--sequences", "1", "--seed", "18446744073709551615"}).status, 0);
+}
+
+TEST(ConformanceCommand, RefusesAMatchForSequences) {
+  const ProgramResult both = conformance({"--sequences", "1", "--match", "map."});
+  EXPECT_EQ(both.status, 2) << both.output;
+  EXPECT_TRUE(contains(both.errors, "--match")) << both.errors;
+  EXPECT_EQ(conformance({"--sequences", "1"}).status, 0);
+}
+
+TEST(ConformanceCommand, LosesNoRecord) {
+  for (const char* const asked : {"cases", "sequences"}) {
+    const bool cases = std::string(asked) == "cases";
+    const Words first = cases ? Words{"--match", "init."} : Words{"--sequences", "1"};
+    const auto recording_to = [&](const std::string& file) {
+      Words words = first;
+      words.insert(words.end(), {"--record", file});
+      return conformance(words);
+    };
+    const ProgramResult full = recording_to("/dev/full");
+    EXPECT_EQ(full.status, 2) << asked << full.output;
+    EXPECT_TRUE(contains(full.errors, "'/dev/full' cannot be written (No space left on device).")) << full.errors;
+    EXPECT_EQ(recording_to("/tmp").status, 2) << asked;
+    EXPECT_EQ(recording_to("/dev/null").status, 0) << asked;
+  }
 }
 
 TEST(ConformanceCommand, TellsTheFirstStepOfASequenceThatDiffers) {

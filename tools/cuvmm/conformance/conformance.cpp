@@ -8,6 +8,7 @@
 
 #include "command/input_error.hpp"
 #include "command/output.hpp"
+#include "command/text_file.hpp"
 #include "command/words.hpp"
 #include "conformance/answers.hpp"
 #include "conformance/case_command.hpp"
@@ -70,12 +71,13 @@ void record(const std::string& path, const std::vector<Case>& cases, const Answe
   std::string text;
   for (const Case& each : cases)
     if (const auto answer = answer_in(answers, each.id)) text += each.id + '\t' + *answer + '\n';
-  write_file(path, text);
+  command::write_file(path, text);
 }
 
 int run_table(const Options& options) {
   const ChosenSubject chosen = choose_subject(options);
-  const std::vector<Case> cases = cases_that_match(options.match);
+  const std::vector<Case> cases = cases_that_match(options.match.value_or(""));
+  if (options.record) command::check_writable(*options.record);
   const std::chrono::seconds time_limit{options.time_limit.value_or(default_time_limit)};
   const Answers answers = ask(cases, chosen, {time_limit, options.jobs});
   if (options.record) record(*options.record, cases, answers);

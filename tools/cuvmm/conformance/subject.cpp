@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <system_error>
 
 #include "command/input_error.hpp"
 #include "command/words.hpp"
@@ -48,15 +45,6 @@ ChosenSubject choose_subject(const Options& options) {
   chosen.process.profile = options.profile.value_or("");
   if (subject.emulated) static_cast<void>(chosen.process.factory());  // so that a bad setting is told once, and here
   return chosen;
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file{path, std::ios::binary | std::ios::trunc};
-  file << text;
-  file.close();
-  if (!file)
-    throw command::InputError(
-        fmt::format("{} cannot be written ({}).", command::quoted(path), std::generic_category().message(errno)));
 }
 
 }  // namespace cuvmm::conformance

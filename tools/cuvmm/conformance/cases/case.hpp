@@ -33,7 +33,7 @@ inline constexpr Needs needs_concurrency{Start::context, 1, false, false, false,
 using CaseFunction = std::function<Answer(Environment&)>;
 
 struct Case {
-  std::string id;  // "group.what", unique
+  std::string id;  // "group.what", unique, without blanks
   CaseFunction function;
   Needs needs;
 };
@@ -41,7 +41,7 @@ struct Case {
 // The cases in the order in which they were added.
 class Table {
  public:
-  // Throws std::logic_error if `id` is there already.
+  // Throws std::logic_error if `id` is there already, or has blanks in it.
   void add(std::string id, CaseFunction function, Needs needs = {});
 
   [[nodiscard]] const std::vector<Case>& cases() const noexcept { return cases_; }
