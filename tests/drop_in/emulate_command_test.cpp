@@ -58,8 +58,7 @@ TEST(EmulateCommand, AddsItsOptionsToTheSettings) {
   const std::string print = "printf %s \"$CUVMM_EMULATOR\"";
   EXPECT_EQ(shell(print).output, "");
   EXPECT_EQ(shell(print, {}, {"CUVMM_EMULATOR=devices=3"}).output, "devices=3");
-  EXPECT_EQ(shell(print, {"--devices", "2", "--strict"}, {"CUVMM_EMULATOR=devices=3"}).output,
-            "devices=3,devices=2,mode=strict");
+  EXPECT_EQ(shell(print, {"--devices", "2", "--strict"}, {"CUVMM_EMULATOR=devices=3"}).output, "devices=2,mode=strict");
   EXPECT_EQ(shell(print, {"--profile", "no-rdma", "--memory", "1GiB"}).output, "profile=no-rdma,memory=1GiB");
 }
 
@@ -94,6 +93,15 @@ TEST(EmulateCommand, RefusesAnEnvironmentThatMakesNoMachine) {
   EXPECT_NE(refused.errors.find("cuvmm emulate: emulated driver: there is no setting 'colour' (from CUVMM_EMULATOR"),
             std::string::npos)
       << refused.errors;
+}
+
+TEST(EmulateCommand, BlamesTheNodeAndNotWhatItHasSetItself) {
+  const ProgramResult refused = shell("exit 0", {}, {"CUVMM_EMULATOR=node=5"});
+  EXPECT_EQ(refused.status, 2);
+  for (const char* const part : {"node is 5 and nodes is 1", "--nodes", "(from CUVMM_EMULATOR"})
+    EXPECT_NE(refused.errors.find(part), std::string::npos) << refused.errors;
+  EXPECT_EQ(refused.errors.find("CUVMM_EMULATOR_MACHINE"), std::string::npos) << refused.errors;
+  EXPECT_EQ(shell("exit 0", {"--nodes", "6"}, {"CUVMM_EMULATOR=node=5"}).status, 0);
 }
 
 TEST(EmulateCommand, NeedsACommand) {
