@@ -104,6 +104,13 @@ TEST(EmulateCommand, BlamesTheNodeAndNotWhatItHasSetItself) {
   EXPECT_EQ(shell("exit 0", {"--nodes", "6"}, {"CUVMM_EMULATOR=node=5"}).status, 0);
 }
 
+TEST(EmulateCommand, IsToldOfByTheToolsThatRunOnIt) {
+  const std::string doctor = quoted_for_shell(CUVMM_PROGRAM) + " doctor --driver cuda";
+  const std::string line = "CUDA driver 13.0 (libcuda.so.1), which is cuvmm's emulated driver";
+  EXPECT_NE(shell(doctor).output.find("Driver: " + line), std::string::npos) << shell(doctor).output;
+  EXPECT_NE(shell(doctor + " --json").output.find("\"description\": \"" + line), std::string::npos);
+}
+
 TEST(EmulateCommand, NeedsACommand) {
   for (const Words& words :
        {Words{"emulate"}, Words{"emulate", "--"}, Words{"emulate", "--strict", "--"}, Words{"emulate", "--", ""}}) {
