@@ -92,7 +92,14 @@ SharedPhysicalMemory PhysicalSource::Core::share(Node node) {
     std::shared_ptr<Node> node;
     void operator()(const PhysicalMemory*) const noexcept { core->give_back(*node); }
   };
-  auto kept = std::make_shared<Node>(std::move(node));
+  std::shared_ptr<Node> kept;
+  try {
+    kept = std::make_shared<Node>();
+  } catch (...) {
+    give_back(node);
+    throw;
+  }
+  kept->splice(kept->end(), node);
   const PhysicalMemory* memory = &kept->front();
   return SharedPhysicalMemory(std::shared_ptr<const PhysicalMemory>(memory, GiveBack{shared_from_this(), kept}));
 }

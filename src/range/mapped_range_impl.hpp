@@ -1,6 +1,8 @@
 // What a MappedRange is inside. Growth, release and rights are implemented in a file each (src/range/*.cpp).
 #pragma once
 
+#include <exception>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -153,7 +155,8 @@ class MappedRange::Impl {
   void take_out(ChunkMap& released, const Extent& extent);
   void put_back(ChunkMap&& chunks) noexcept;
   void abandon() noexcept;
-  Result<void> remap(std::size_t offset, const SharedPhysicalMemory& memory);
+  Result<void> remap(ChunkMap& chunk);
+  ChunkMap* remap_one_of(std::initializer_list<ChunkMap*> chunks, Result<void>& result, std::exception_ptr& thrown);
 
   std::vector<std::shared_ptr<const RangeObserver>> observers() const;
   void tell_before_unmap(const Extent& extent) const;

@@ -117,11 +117,17 @@ Result<void> RangeAddresses::unmap(ChunkMap& chunks, ChunkMap::const_iterator fi
     const Run run = run_from(first, last);
     if (Result<void> whole = unmap_extent(run.extent); whole) {
       chunks.erase(first, run.next);
+    } else if (std::next(first) == run.next) {  // there is nothing smaller to try
+      if (result) result = std::move(whole);
     } else {
-      if (result) result = whole;
-      const bool single = std::next(first) == run.next;  // then there is nothing smaller to try
-      while (!single && first != run.next)
-        first = unmap_extent(extent_of(*first)) ? chunks.erase(first) : std::next(first);
+      while (first != run.next) {
+        if (Result<void> single = unmap_extent(extent_of(*first)); single) {
+          first = chunks.erase(first);
+        } else {
+          if (result) result = std::move(single);
+          ++first;
+        }
+      }
     }
     first = run.next;
   }
@@ -179,10 +185,14 @@ Result<void> RangeAddresses::clear_quarantine(const Extent& extent) {
     }
   }
   if (chunks.empty()) return {};
-  Result<void> unmapped = unmap(chunks);
-  const bool all = chunks.empty();
-  quarantine(std::move(chunks));
-  return all ? Result<void>() : unmapped;
+  try {
+    Result<void> unmapped = unmap(chunks);
+    quarantine(std::move(chunks));
+    return unmapped;
+  } catch (...) {
+    quarantine(std::move(chunks));
+    throw;
+  }
 }
 
 void RangeAddresses::never_recycle(const SharedPhysicalMemory& memory) noexcept {

@@ -173,17 +173,43 @@ Result<void> MappedRange::Impl::truncate(std::size_t bytes) {
   return {};
 }
 
-Result<void> MappedRange::Impl::remap(std::size_t offset, const SharedPhysicalMemory& memory) {
+Result<void> MappedRange::Impl::remap(ChunkMap& chunk) {
+  const auto& [offset, memory] = *chunk.begin();
   if (auto mapped = addresses_->map(offset, memory); !mapped) return mapped;
   if (descriptors_.empty()) return {};
-  const Extent extent{offset, memory.size()};
-  Result<void> granted = addresses_->set_access(extent, descriptors_);
-  if (!granted) {
-    ChunkMap placed;
-    placed.emplace(offset, memory);
-    quarantine_what_stays(std::move(placed));
+  try {
+    Result<void> granted = addresses_->set_access({offset, memory.size()}, descriptors_);
+    if (!granted) quarantine_what_stays(std::move(chunk));
+    return granted;
+  } catch (...) {
+    quarantine_what_stays(std::move(chunk));
+    throw;
   }
-  return granted;
+}
+
+// The first of the chunks that can be mapped, or null. Of what fails, the first is told by the result, or thrown once
+// the other is in place; the second is reported.
+ChunkMap* MappedRange::Impl::remap_one_of(std::initializer_list<ChunkMap*> chunks, Result<void>& result,
+                                          std::exception_ptr& thrown) {
+  for (ChunkMap* each : chunks) {
+    const bool first = result && !thrown;
+    try {
+      Result<void> placed = remap(*each);
+      if (placed) return each;
+      if (first) {
+        result = std::move(placed);
+      } else {
+        report_cleanup_failure(placed.failure());
+      }
+    } catch (...) {
+      if (first) {
+        thrown = std::current_exception();
+      } else {
+        report_current_exception("MappedRange::replace");
+      }
+    }
+  }
+  return nullptr;
 }
 
 Result<SharedPhysicalMemory> MappedRange::Impl::replace(std::size_t offset, const SharedPhysicalMemory& memory) {
@@ -203,38 +229,30 @@ Result<SharedPhysicalMemory> MappedRange::Impl::replace(std::size_t offset, cons
     return allowed.failure();
   if (auto allowed = allow_unmap("MappedRange::replace", extent); !allowed) return allowed.failure();
   if (auto waited = wait_for_device("MappedRange::replace"); !waited) return waited.failure();
+  // What needs memory comes first.
+  const SharedPhysicalMemory previous = chunk->second;
+  ChunkMap with_new;
+  ChunkMap with_previous;
+  with_new.emplace(offset, memory);
+  with_previous.emplace(offset, previous);
   tell_before_unmap(extent);
-
-  ChunkMap old;
-  take_out(old, extent);
-  const SharedPhysicalMemory previous = old.begin()->second;
-  if (auto unmapped = addresses_->unmap(old); !unmapped) {
-    put_back(std::move(old));
+  if (auto unmapped = unmap_now(extent); !unmapped) {
     tell_after_map(extent);
     return unmapped.failure();
   }
-  ChunkMap renewed;
   Result<void> result;
-  for (const SharedPhysicalMemory* each : {&memory, &previous}) {
-    Result<void> placed = remap(offset, *each);
-    if (placed) {
-      renewed.emplace(offset, *each);
-      break;
-    }
-    if (result) {
-      result = placed;
-    } else {
-      report_cleanup_failure(placed.failure());
-    }
+  std::exception_ptr thrown;
+  ChunkMap* const renewed = remap_one_of({&with_new, &with_previous}, result, thrown);
+  if (renewed != nullptr) {
+    put_back(std::move(*renewed));
+    tell_after_map(extent);
   }
-  ++generation_;
-  if (renewed.empty()) {
+  if (thrown) std::rethrow_exception(thrown);
+  if (renewed == nullptr) {
     Failure failure = result.failure();
     failure.rule += "; nor could the memory that lay there be mapped again, so nothing is mapped there now";
     return failure;
   }
-  put_back(std::move(renewed));
-  tell_after_map(extent);
   if (!result) return result.failure();
   return previous;
 }

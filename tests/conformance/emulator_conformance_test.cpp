@@ -75,7 +75,7 @@ bool awaits_recording(const std::string& id) {
 std::vector<Case> cases_of(const std::string& group) {
   std::vector<Case> cases;
   for (const Case& each : table().cases())
-    if (test_group_of(each.id) == group && recorded().count(each.id) != 0 && !why_unavailable(each, 2, true) &&
+    if (test_group_of(each.id) == group && recorded().count(each.id) != 0 && !why_unavailable(each, {2, true, false}) &&
         !too_large(each.id))
       cases.push_back(each);
   return cases;
@@ -145,7 +145,7 @@ TEST(CasesThatAwaitRecording, AreAnsweredByTheEmulator) {
 
 TEST(RecordedAnswers, AreAllAskedOfTheEmulatorButForThoseThatNeedTheLibrary) {
   for (const Case& each : table().cases())
-    EXPECT_EQ(each.needs.driver_library, why_unavailable(each, 2, true).has_value()) << each.id;
+    EXPECT_EQ(each.needs.driver_library, why_unavailable(each, {2, true, false}).has_value()) << each.id;
 }
 
 }  // namespace

@@ -9,6 +9,9 @@ namespace cuvmm::conformance {
 
 void Table::add(std::string id, CaseFunction function, Needs needs) {
   if (find(id) != nullptr) throw std::logic_error("two conformance cases are called " + id);
+  // Recordings hold a case a line, with a tab behind its id; and people name cases.
+  if (id.find_first_of(" \t\r\n") != std::string::npos)
+    throw std::logic_error("the id of a conformance case has blanks: '" + id + "'");
   cases_.push_back({std::move(id), std::move(function), needs});
 }
 

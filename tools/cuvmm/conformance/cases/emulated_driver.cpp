@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 
@@ -20,6 +22,8 @@ using emulator::KernelProgress;
 using emulator::KernelView;
 
 constexpr std::size_t word_bytes = sizeof(unsigned);
+constexpr std::size_t spin_flags_bytes = 4 * word_bytes;
+constexpr std::uint64_t spin_nanoseconds = 5'000'000'000;  // as in the device's
 
 HostKernel store() {
   return {store_kernel,
@@ -47,17 +51,28 @@ HostKernel load() {
           }};
 }
 
+// Nanoseconds.
+std::uint64_t now() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds{1});
+}
+
+// As the device's does, it ends by itself after five seconds, whatever the program does meanwhile. When it began, it
+// keeps behind the flags, as it is called again and again.
 HostKernel spin() {
   return {spin_kernel,
           {sizeof(CUdeviceptr), sizeof(CUdeviceptr)},
           [](const KernelArguments& arguments) {
-            return std::vector<KernelView>{{arguments.get<CUdeviceptr>(0), 2 * word_bytes, true, word_bytes},
-                                           {arguments.get<CUdeviceptr>(1), word_bytes, false, word_bytes}};
+            return std::vector<KernelView>{
+                {arguments.get<CUdeviceptr>(0), spin_flags_bytes, true, sizeof(std::uint64_t)},
+                {arguments.get<CUdeviceptr>(1), word_bytes, false, word_bytes}};
           },
           [](const KernelCall& call) {
             auto* flags = reinterpret_cast<std::atomic<unsigned>*>(call.windows[0]);
+            auto* began = reinterpret_cast<std::atomic<std::uint64_t>*>(call.windows[0] + 2 * word_bytes);
+            if (call.tries == 0) *began = now();
             flags[0] = 1;
-            return flags[1] == 0 ? KernelProgress::again : KernelProgress::done;
+            const bool over = now() - *began > spin_nanoseconds;
+            return flags[1] == 0 && !over ? KernelProgress::again : KernelProgress::done;
           }};
 }
 

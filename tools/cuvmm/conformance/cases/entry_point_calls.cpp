@@ -11,9 +11,9 @@ namespace {
 using driver::EntryPoint;
 using driver::Interface;
 
-// Room that calls write into or read from.
-alignas(4096) std::array<char, 4096> page{};
-unsigned long long word = 0;
+// Room that calls write into or read from; each thread's own, so that all calls can be made by many threads at once.
+alignas(4096) thread_local std::array<char, 4096> page{};
+thread_local unsigned long long word = 0;
 
 void nothing(void*) {}
 
@@ -25,7 +25,7 @@ void nothing(void*) {}
 
 template <class T>
 T* out() {
-  static T place{};
+  thread_local T place{};
   return &place;
 }
 
@@ -216,7 +216,7 @@ CUgraph captured_memset(Environment& cuda, CUstream stream, CUdeviceptr allocati
 }
 
 void make_memory(Environment& cuda, Objects& objects) {
-  alignas(4096) static std::array<char, 4096> registered{};
+  alignas(4096) thread_local std::array<char, 4096> registered{};
   objects.allocation = cuda.allocate();
   objects.second_allocation = cuda.allocate();
   cuda.expect("memset", cuda->cuMemsetD8(objects.allocation, 0, 4096));

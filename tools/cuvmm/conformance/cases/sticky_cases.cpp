@@ -236,13 +236,17 @@ void sleep_a_millisecond() {
   nanosleep(&pause, nullptr);
 }
 
-// A kernel that is surely running and reading `watched`; false if it does not start within five seconds.
+// A kernel that is surely running and reading `watched`; false if it does not start within five seconds. The stream is
+// asked meanwhile, as a driver may let work advance only then.
 bool start_spinning(Environment& cuda, const Kernels& kernels, std::atomic<unsigned>* flags, CUdeviceptr watched,
                     CUstream stream) {
   flags[0] = 0;
   flags[1] = 0;
   cuda.expect("spin", kernels.spin(flags, watched, stream));
-  for (int i = 0; i < 5000 && flags[0] == 0; ++i) sleep_a_millisecond();
+  for (int i = 0; i < 5000 && flags[0] == 0; ++i) {
+    static_cast<void>(cuda->cuStreamQuery(stream));
+    sleep_a_millisecond();
+  }
   return flags[0] != 0;
 }
 
@@ -255,6 +259,7 @@ void add_running_kernels(Table& table) {
     if (!start_spinning(cuda, kernels, flags, watched, stream)) return std::string{"not started"};
     const CUresult running = cuda->cuStreamQuery(stream);
     const CUresult unmapped = cuda->cuMemUnmap(watched, granule);
+    if (unmapped != CUDA_SUCCESS) flags[1] = 1;  // nothing else ends the kernel before its time
     return spaces({running, unmapped, cuda->cuStreamSynchronize(stream), try_allocate(cuda)});
   });
   add(table, "sticky.revoke_under_kernel", [](Environment& cuda) {
@@ -265,6 +270,7 @@ void add_running_kernels(Table& table) {
     if (!start_spinning(cuda, kernels, flags, watched, stream)) return std::string{"not started"};
     const CUmemAccessDesc none = access_of(0, 0);
     const CUresult revoked = cuda->cuMemSetAccess(watched, granule, &none, 1);
+    if (revoked != CUDA_SUCCESS) flags[1] = 1;
     return spaces({revoked, cuda->cuStreamSynchronize(stream)});
   });
   add(table, "sticky.other_memory_under_kernel", [](Environment& cuda) {

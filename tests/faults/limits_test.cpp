@@ -1,0 +1,227 @@
+// At the limits of the operating system: the library tells the driver's own kind of error, what was there is as before,
+// and unmapping and releasing still work.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "cuvmm/cuvmm.hpp"
+#include "emulator/api/emulated_driver.hpp"
+#include "emulator/child.hpp"
+#include "emulator/configuration.hpp"
+
+namespace cuvmm::test {
+namespace {
+
+using emulator::test::succeeds_in_child;
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool address_sanitizer = true;
+#elif defined(__has_feature)
+constexpr bool address_sanitizer = __has_feature(address_sanitizer);
+#else
+constexpr bool address_sanitizer = false;
+#endif
+
+const Location device0 = Location::device(DeviceOrdinal(0));
+
+// A resource limit for as long as it lives.
+class Limit {
+ public:
+  Limit(__rlimit_resource_t resource, rlim_t most) : resource_(resource) {
+    (void)::getrlimit(resource_, &before_);
+    const rlimit lowered{most, before_.rlim_max};
+    (void)::setrlimit(resource_, &lowered);
+  }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+  ~Limit() { (void)::setrlimit(resource_, &before_); }
+
+ private:
+  __rlimit_resource_t resource_;
+  rlimit before_{};
+};
+
+// As many mappings as the process may have, for as long as it lives: every other page of a region has other rights.
+class AllMappings {
+ public:
+  AllMappings() {
+    region_ = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (std::size_t at = 4096; at < bytes && !full_; at += std::size_t{2} * 4096)
+      full_ = ::mprotect(static_cast<char*>(region_) + at, 4096, PROT_READ) != 0 && errno == ENOMEM;
+    // The last split takes two, so that one may be left.
+    for (void*& single : singles_) single = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  }
+  AllMappings(const AllMappings&) = delete;
+  AllMappings& operator=(const AllMappings&) = delete;
+  ~AllMappings() {
+    for (void* single : singles_)
+      if (single != MAP_FAILED) ::munmap(single, 4096);
+    ::munmap(region_, bytes);
+  }
+  [[nodiscard]] bool full() const { return full_; }
+
+ private:
+  static constexpr std::size_t bytes = std::size_t{64} << 30;
+  void* region_ = nullptr;
+  std::array<void*, 2> singles_{};
+  bool full_ = false;
+};
+
+rlim_t address_space_in_use() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmSize:")) return std::strtoull(line.c_str() + 7, nullptr, 10) * 1024;
+  return 0;
+}
+
+rlim_t descriptors_in_use() {
+  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::close(next);
+  return static_cast<rlim_t>(next);
+}
+
+// The failure with which the call ends, or nothing.
+template <class Call>
+std::optional<Failure> failure_of(Call&& call) {
+  try {
+    call();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error.failure();
+  }
+}
+
+bool is_memory(const Failure& failure) {
+  return failure.kind == ErrorKind::out_of_device_memory || failure.kind == ErrorKind::out_of_host_memory;
+}
+
+struct Subject {
+  std::shared_ptr<emulator::api::EmulatedDriver> emulated;
+  std::optional<Driver> driver;
+  std::optional<CurrentContext> context;
+  std::optional<MappedRange> range;       // of device memory of which no byte was touched
+  std::optional<MappedRange> host_range;  // that the host may touch
+
+  Subject() {
+    emulator::Configuration configuration;
+    configuration.mode = emulator::Mode::strict;
+    emulated = std::make_shared<emulator::api::EmulatedDriver>(configuration);
+    (void)emulated->cuInit(0);
+    driver = Driver::wrap(emulated);
+    context.emplace(driver->device(DeviceOrdinal(0)));
+    range = MappedRange::create(*driver, {.capacity = 1_GiB, .memory = {.location = device0}});
+    range->append(4_MiB);
+    host_range = MappedRange::create(*driver, {.capacity = 1_GiB, .memory = {.location = Location::host()}});
+    host_range->append(4_MiB);
+  }
+
+  // Takes away what is there; answers whether nothing is left.
+  bool give_back() {
+    range->truncate(0);
+    host_range->truncate(0);
+    return emulated->machine().live_objects().mappings == 0;
+  }
+  // Grows both, and touches them.
+  bool works() {
+    range->append(2_MiB);
+    host_range->append(2_MiB);
+    copy_to_device(*range, 0, std::array{1, 2, 3});
+    std::array<int, 3> values{};
+    copy_from_device(values, *range, 0);
+    *reinterpret_cast<volatile int*>(host_range->address().value) = 1;
+    return values == std::array{1, 2, 3};
+  }
+};
+
+TEST(Limits, WithoutDescriptorsTellOfDescriptorsAndUnmap) {
+  if (address_sanitizer) {
+    // UBSan asks by a pipe whether an exception's memory can be read, and takes a lack of descriptors for a no.
+    std::puts("not tried with the address and undefined behaviour sanitizers, which need descriptors themselves");
+    return;
+  }
+  EXPECT_TRUE(succeeds_in_child([] {
+    Subject subject;
+    {
+      const Limit limit(RLIMIT_NOFILE, descriptors_in_use());
+      const auto touched = failure_of([&] { copy_to_device(*subject.range, 0, std::array{1}); });
+      CHILD_CHECK(touched && touched->kind == ErrorKind::out_of_descriptors);
+      const auto exported = failure_of([&] { (void)dma_bufs(*subject.driver, subject.range->address(), 4096); });
+      CHILD_CHECK(exported && exported->kind == ErrorKind::out_of_descriptors);
+      CHILD_CHECK(subject.range->size() == 4_MiB && subject.range->mapped_bytes() == 4_MiB);
+      CHILD_CHECK(subject.give_back());
+    }
+    CHILD_CHECK(subject.works());
+    return 0;
+  }));
+}
+
+TEST(Limits, WithoutAddressSpaceTellOfTheOperatingSystemAndUnmap) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    Subject subject;
+    {
+      const Limit limit(RLIMIT_AS, address_space_in_use() + 64_MiB);  // for the process's own needs
+      const auto touched = failure_of([&] { copy_to_device(*subject.range, 0, std::array{1}); });
+      CHILD_CHECK(touched && touched->code == abi::CUDA_ERROR_OPERATING_SYSTEM && !is_memory(*touched));
+      const auto grown = failure_of([&] { subject.host_range->append(256_MiB); });  // which the host is to see
+      CHILD_CHECK(grown && grown->code == abi::CUDA_ERROR_OPERATING_SYSTEM && !is_memory(*grown));
+      CHILD_CHECK(subject.host_range->size() == 4_MiB && subject.host_range->quarantined().empty());
+      subject.range->append(512_MiB);  // memory of a device is no address space of the process
+      CHILD_CHECK(subject.give_back());
+    }
+    CHILD_CHECK(subject.works());
+    return 0;
+  }));
+}
+
+TEST(Limits, WithAllMappingsTakenTellOfTheOperatingSystemAndUnmap) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    Subject subject;
+    {
+      const AllMappings taken;
+      CHILD_CHECK(taken.full());
+      const auto touched = failure_of([&] { copy_to_device(*subject.range, 0, std::array{1}); });
+      CHILD_CHECK(touched && touched->code == abi::CUDA_ERROR_OPERATING_SYSTEM && !is_memory(*touched));
+      const auto grown = failure_of([&] { subject.host_range->append(2_MiB); });
+      CHILD_CHECK(grown && grown->code == abi::CUDA_ERROR_OPERATING_SYSTEM && !is_memory(*grown));
+      CHILD_CHECK(subject.host_range->size() == 4_MiB && subject.host_range->quarantined().empty());
+      for (int round = 0; round < 1000; ++round) {  // mappings of devices are no mappings of the process
+        subject.range->append(2_MiB);
+        subject.range->truncate(4_MiB);
+      }
+      CHILD_CHECK(subject.give_back());
+    }
+    CHILD_CHECK(subject.works());
+    return 0;
+  }));
+}
+
+// Without a handler for SIGXFSZ, which would end the process.
+TEST(Limits, OfFilesTellWhichAndUnmap) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    (void)std::signal(SIGXFSZ, SIG_DFL);
+    Subject subject;
+    {
+      const Limit limit(RLIMIT_FSIZE, 1_MiB);
+      const auto touched = failure_of([&] { copy_to_device(*subject.range, 0, std::array{1}); });
+      CHILD_CHECK(touched && touched->message().find("RLIMIT_FSIZE") != std::string::npos);
+      const auto grown = failure_of([&] { subject.host_range->append(2_GiB); });
+      CHILD_CHECK(grown && grown->message().find("RLIMIT_FSIZE") != std::string::npos);
+      CHILD_CHECK(subject.host_range->size() == 4_MiB && subject.host_range->quarantined().empty());
+      CHILD_CHECK(subject.give_back());
+    }
+    CHILD_CHECK(subject.works());
+    return 0;
+  }));
+}
+
+}  // namespace
+}  // namespace cuvmm::test
