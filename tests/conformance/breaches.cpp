@@ -32,7 +32,7 @@ void expect(CUresult code) {
 CUmemGenericAllocationHandle create(driver::Interface& driver, CUmemAllocationHandleType type) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   properties.requestedHandleTypes = type;
   CUmemGenericAllocationHandle handle = 0;
   expect(driver.cuMemCreate(&handle, granule, &properties, 0));
@@ -47,7 +47,7 @@ CUdeviceptr mapped(driver::Interface& driver) {
 }
 
 CUresult grant(driver::Interface& driver, CUdeviceptr address) {
-  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   return driver.cuMemSetAccess(address, granule, &access, 1);
 }
 
@@ -126,7 +126,7 @@ CUresult open_foreign_ipc_handle(const DriverPointer& driver) {
 CUresult export_compressible_memory(const DriverPointer& driver) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   properties.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
   CUmemGenericAllocationHandle handle = 0;
   CUdeviceptr address = 0;
@@ -199,7 +199,7 @@ CUresult create_multicast(const DriverPointer& driver) {
 CUmemPoolProps pool_properties() {
   CUmemPoolProps properties{};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   return properties;
 }
 
@@ -262,7 +262,7 @@ std::map<Rule, Breach> breaches_of_pools() {
       {Rule::pool_access,
        {as_it_is,
         [](const DriverPointer& driver) {
-          const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+          const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_NONE};
           return driver->cuMemPoolSetAccess(default_pool(*driver), &access, 1);
         }}},
       {Rule::pool_pointer, {as_it_is, free_in_stream_twice}},
