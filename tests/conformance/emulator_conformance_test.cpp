@@ -7,6 +7,7 @@
 #include "conformance/answers.hpp"
 #include "conformance/cases/case_process.hpp"
 #include "conformance/cases/drivers.hpp"
+#include "conformance/cases/entry_point_calls.hpp"
 #include "conformance/comparison.hpp"
 
 namespace cuvmm::conformance {
@@ -47,6 +48,27 @@ bool too_large(const std::string& id) {
   static_cast<void>(id);
   return false;
 #endif
+}
+
+// Cases that were added since the answers were recorded: those of entry points that came with memory pools.
+bool awaits_recording(const std::string& id) {
+  static const std::set<std::string> all = [] {
+    std::set<std::string> ids;
+    for (const EntryPointCall& call : further_entry_point_calls())
+      for (const Case& each : table().cases()) {
+        const std::string name = "." + std::string(driver::name(call.entry_point));
+        const std::string group = test_group_of(each.id);
+        const std::size_t dot = each.id.find('.');
+        const bool of_every_entry_point = group.starts_with("not_initialized") || group.starts_with("no_context") ||
+                                          group.starts_with("zero") || group.starts_with("null");
+        if (of_every_entry_point && (each.id.substr(dot) + ".").starts_with(name + ".")) ids.insert(each.id);
+      }
+    return ids;
+  }();
+  for (const char* const group :
+       {"pool.", "pool_memory.", "graph_memory.", "user_object.", "managed.", "identity.", "sticky.further_"})
+    if (id.starts_with(group)) return true;
+  return all.contains(id);
 }
 
 // The recorded cases of a group that are asked of the emulator, in the table's order.
@@ -104,7 +126,21 @@ TEST(RecordedAnswers, AreAllOfCasesThatExist) {
 }
 
 TEST(RecordedAnswers, AreThereForEveryCase) {
-  for (const Case& each : table().cases()) EXPECT_EQ(recorded().count(each.id), 1U) << each.id;
+  for (const Case& each : table().cases())
+    EXPECT_EQ(recorded().count(each.id), awaits_recording(each.id) ? 0U : 1U) << each.id;
+}
+
+TEST(CasesThatAwaitRecording, AreAnsweredByTheEmulator) {
+  std::vector<Case> cases;
+  for (const Case& each : table().cases())
+    if (awaits_recording(each.id)) cases.push_back(each);
+  EXPECT_FALSE(cases.empty());
+  PoolOptions options;
+  options.time_limit = 120s;
+  options.jobs = 2;
+  run_cases(cases, forked(emulated_driver()), options, [&](const Case& each, const std::string& answer) {
+    EXPECT_EQ(answer.find_first_of("(["), std::string::npos) << each.id << " answers " << answer;
+  });
 }
 
 TEST(RecordedAnswers, AreAllAskedOfTheEmulatorButForThoseThatNeedTheLibrary) {

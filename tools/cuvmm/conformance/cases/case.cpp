@@ -71,6 +71,10 @@ Table all_cases() {
       add_argument_cases,
       add_fork_cases,
       add_proc_address_cases,
+      add_pool_cases,
+      add_pool_memory_cases,
+      add_graph_memory_cases,
+      add_identity_cases,
   };
   Table table;
   for (const AddGroup add : groups) add(table);

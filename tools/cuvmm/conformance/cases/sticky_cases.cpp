@@ -55,6 +55,10 @@ bool gives_back(driver::EntryPoint entry_point) {
     case cuGraphExecDestroy:
     case cuGraphDestroy:
     case cuModuleUnload:
+    case cuMemPoolDestroy:
+    case cuMemFreeAsync:
+    case cuUserObjectRelease:
+    case cuGraphReleaseUserObject:
       return true;
     default:
       return false;
@@ -65,7 +69,7 @@ using Calls = std::vector<EntryPointCall>;
 
 Calls calls_that_keep(EntryPointGroup group) {
   Calls calls;
-  for (const EntryPointCall& each : entry_point_calls())
+  for (const EntryPointCall& each : first_entry_point_calls())
     if (driver::info(each.entry_point).group == group && !changes_contexts(each.entry_point) &&
         !gives_back(each.entry_point))
       calls.push_back(each);
@@ -74,8 +78,16 @@ Calls calls_that_keep(EntryPointGroup group) {
 
 Calls calls_that_give_back() {
   Calls calls;
-  for (const EntryPointCall& each : entry_point_calls())
+  for (const EntryPointCall& each : first_entry_point_calls())
     if (gives_back(each.entry_point)) calls.push_back(each);
+  return calls;
+}
+
+// Those that keep come before those that give back.
+Calls further_calls() {
+  Calls calls = further_entry_point_calls();
+  std::stable_partition(calls.begin(), calls.end(),
+                        [](const EntryPointCall& each) { return !gives_back(each.entry_point); });
   return calls;
 }
 
@@ -108,6 +120,7 @@ void add_groups(Table& table) {
       {"kernel", EntryPointGroup::kernel}};
   for (const auto& [name, group] : groups) add_calls(table, name, calls_that_keep(group));
   add_calls(table, "give_back", calls_that_give_back());
+  add_calls(table, "further", further_calls());
 }
 
 CUresult try_allocate(Environment& cuda) {
