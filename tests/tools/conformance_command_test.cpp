@@ -140,6 +140,23 @@ TEST(ConformanceCommand, LosesNoRecord) {
   }
 }
 
+TEST(ConformanceCommand, RecordsTheSameWhereItsOutputIsClosed) {
+  for (const Words& asked : {Words{"--match", "access.flag_"}, Words{"--sequences", "3", "--seed", "1"}}) {
+    const TemporaryDirectory directory;
+    Words words = asked;
+    words.insert(words.end(), {"--record", directory.path("open")});
+    EXPECT_EQ(conformance(words).status, 0);
+    for (const std::string closing : {">&-", "<&- >&- 2>&-"}) {
+      std::string line = quoted_for_shell(CUVMM_PROGRAM) + " conformance --driver emulated";
+      for (const std::string& word : asked) line += " " + word;
+      line += " --record " + quoted_for_shell(directory.path("closed")) + " " + closing;
+      const int status = std::system(line.c_str());
+      EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 2) << "the report is lost";
+      EXPECT_EQ(content_of(directory.path("closed")), content_of(directory.path("open"))) << closing;
+    }
+  }
+}
+
 TEST(ConformanceCommand, TellsTheFirstStepOfASequenceThatDiffers) {
   const TemporaryDirectory directory;
   const std::string file = directory.path("sequences");
