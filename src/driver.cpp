@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 #include "cuvmm/device.hpp"
 #include "driver/call.hpp"
@@ -37,7 +39,8 @@ Driver Driver::cuda() {
 
 namespace {
 
-// What `make` answers; an emulated machine that cannot be is a misuse of Driver::emulated.
+// What `make` answers; an emulated machine that cannot be is a misuse of Driver::emulated, one that the operating
+// system refuses is unavailable.
 template <class Make>
 auto configured(Make make) {
   try {
@@ -45,6 +48,12 @@ auto configured(Make make) {
   } catch (const std::invalid_argument& error) {
     raise(invalid_use("Driver::emulated", "configuration", error.what(),
                       "Correct the setting; docs/emulator.md lists what each may be"));
+  } catch (const std::system_error& error) {
+    Failure failure = invalid_use("Driver::emulated", "configuration", error.what(),
+                                  "Give the process what the system refuses, or leave the setting machine empty");
+    const bool descriptors = error.code().value() == EMFILE || error.code().value() == ENFILE;
+    failure.kind = descriptors ? ErrorKind::out_of_descriptors : ErrorKind::driver_unavailable;
+    raise(failure);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "emulator/broker/protocol.hpp"
 
@@ -12,24 +13,27 @@ namespace {
 
 // Takes over the descriptors beside a message; more than one are closed.
 void take_descriptors(msghdr& header, Packet& packet) {
-  std::vector<memory::FileDescriptor> taken;
+  std::size_t taken = 0;
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
     if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t index = 0; index < count; ++index) {
       int descriptor = -1;
       std::memcpy(&descriptor, CMSG_DATA(control) + index * sizeof(int), sizeof descriptor);
-      taken.emplace_back(descriptor);
+      memory::FileDescriptor one(descriptor);
+      if (++taken == 1) packet.descriptor = std::move(one);
     }
   }
-  if (taken.size() > 1) packet.fate = Packet::Fate::malformed;
-  if (taken.size() == 1) packet.descriptor = std::move(taken.front());
+  if (taken <= 1) return;
+  packet.fate = Packet::Fate::malformed;
+  packet.descriptor = memory::FileDescriptor();
 }
 
 }  // namespace
 
-Packet receive_packet(int socket) {
+Packet receive_packet(int socket, std::vector<std::byte> room) {
   Packet packet;
+  packet.bytes = std::move(room);
   packet.bytes.resize(most_message_bytes);
   iovec data{packet.bytes.data(), packet.bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
@@ -42,7 +46,8 @@ Packet receive_packet(int socket) {
   do count = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   while (count < 0 && errno == EINTR);
   if (count < 0) {
-    packet.fate = errno == EAGAIN || errno == EWOULDBLOCK ? Packet::Fate::none_yet : Packet::Fate::ended;
+    const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOMEM || errno == ENOBUFS;
+    packet.fate = later ? Packet::Fate::none_yet : Packet::Fate::ended;
     return packet;
   }
   packet.fate = count == 0 ? Packet::Fate::ended : Packet::Fate::arrived;

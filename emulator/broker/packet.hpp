@@ -22,8 +22,9 @@ struct Packet {
   bool descriptor_lost = false;  // there was one, for which this process had no room
 };
 
-// Receives one packet without waiting. The descriptor is close-on-exec.
-[[nodiscard]] Packet receive_packet(int socket);
+// Receives one packet without waiting. The descriptor is close-on-exec. Needs no memory where `room` has enough for the
+// longest message.
+[[nodiscard]] Packet receive_packet(int socket, std::vector<std::byte> room = {});
 
 // Sends one packet without waiting, with the descriptor unless that is negative. 0, or errno.
 [[nodiscard]] int send_packet(int socket, std::span<const std::byte> bytes, int descriptor) noexcept;

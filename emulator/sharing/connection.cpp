@@ -7,7 +7,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <system_error>
+#include <thread>
+#include <utility>
 
 #include "emulator/broker/machine_directory.hpp"
 #include "emulator/broker/packet.hpp"
@@ -15,16 +18,21 @@
 namespace cuvmm::emulator::sharing {
 
 void Connection::lose(const std::string& why) {
+  const bool first = !lost_;
+  cut();
   const std::string text = fmt::format("the emulated machine '{}' is lost: {}", machine_, why);
-  if (!lost_) {
+  if (first) {
     std::fprintf(stderr,
                  "cuvmm emulated driver: %s. Calls that need it answer CUDA_ERROR_OPERATING_SYSTEM from now on; start "
                  "the processes that share it anew.\n",
                  text.c_str());
-    (void)::shutdown(socket_.get(), SHUT_RDWR);
   }
-  lost_ = true;
   throw std::system_error(ECONNRESET, std::generic_category(), text);
+}
+
+void Connection::cut() noexcept {
+  if (!lost_) (void)::shutdown(socket_.get(), SHUT_RDWR);
+  lost_ = true;
 }
 
 void Connection::wait_for(short events) {
@@ -39,13 +47,17 @@ void Connection::wait_for(short events) {
     pollfd socket{socket_.get(), events, 0};
     const int ready = ::poll(&socket, 1, static_cast<int>(left.count()));
     if (ready > 0) return;
-    if (ready < 0 && errno != EINTR) lose(fmt::format("poll: {}", std::strerror(errno)));
+    if (ready == 0 || errno == EINTR) continue;
+    if (errno != ENOMEM && errno != EAGAIN) lose(fmt::format("poll: {}", std::strerror(errno)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the system may have memory then
   }
 }
 
 broker::Reply Connection::ask(const broker::Request& request, int descriptor, memory::FileDescriptor* received) {
   if (lost_) lose("its broker has ended");
   const auto bytes = broker::encode(request);
+  broker::Packet packet;
+  packet.bytes.reserve(broker::most_message_bytes);  // what needs memory comes first: a reply that comes is read
   int error = broker::send_packet(socket_.get(), bytes, descriptor);
   while (error == EAGAIN) {
     wait_for(POLLOUT);
@@ -55,10 +67,18 @@ broker::Reply Connection::ask(const broker::Request& request, int descriptor, me
   if (error == EBADF || error == ETOOMANYREFS || error == ENOMEM || error == ENOBUFS || error == EMSGSIZE)
     throw std::system_error(error, std::generic_category(), "cannot ask the emulated machine");
   if (error != 0) lose("its broker has ended");
-  broker::Packet packet;
+  try {
+    return reply_in(packet, received);
+  } catch (const std::bad_alloc&) {
+    cut();  // the next reply would be taken for that of another request
+    throw;
+  }
+}
+
+broker::Reply Connection::reply_in(broker::Packet& packet, memory::FileDescriptor* received) {
   do {
     wait_for(POLLIN);
-    packet = broker::receive_packet(socket_.get());
+    packet = broker::receive_packet(socket_.get(), std::move(packet.bytes));
   } while (packet.fate == broker::Packet::Fate::none_yet);
   if (packet.fate == broker::Packet::Fate::ended) lose("its broker has ended");
   if (const auto version = broker::version_of(packet.bytes); version && *version != broker::protocol_version)

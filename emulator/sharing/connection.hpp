@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 
+#include "emulator/broker/packet.hpp"
 #include "emulator/broker/protocol.hpp"
 #include "emulator/memory/file_descriptor.hpp"
 #include "emulator/sharing/closed_in_children.hpp"
@@ -25,6 +26,8 @@ class Connection {
 
  private:
   [[noreturn]] void lose(const std::string& why);
+  void cut() noexcept;
+  broker::Reply reply_in(broker::Packet& packet, memory::FileDescriptor* received);
   void wait_for(short events);
 
   ClosedInChildren socket_;

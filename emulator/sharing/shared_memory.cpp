@@ -83,40 +83,46 @@ SharedMemory::SharedMemory(const Configuration& configuration, std::unique_ptr<C
       host_bytes_(welcome.host_bytes),
       channels_(std::move(channels)) {}
 
-void SharedMemory::note(const broker::SharedAllocation& given) {
-  try {
-    where_.insert_or_assign(given.id, Where{given.place, given.offset});
-  } catch (...) {
-    give_back(given.id);
-    throw;
-  }
+SharedMemory::Places::node_type SharedMemory::make_note() {
+  Places note;
+  return note.extract(note.try_emplace(0).first);
+}
+
+void SharedMemory::keep(Places::node_type note, const broker::SharedAllocation& given) noexcept {
+  note.key() = given.id;
+  note.mapped() = {given.place, given.offset};
+  where_.insert(std::move(note));  // or it is noted already
+}
+
+void SharedMemory::settle() {
+  for (; !given_up_.empty(); given_up_.erase(given_up_.begin()))
+    (void)connection_->ask(broker::GiveBack{given_up_.begin()->first});
 }
 
 std::optional<std::uint64_t> SharedMemory::take(model::Place place, std::uint64_t bytes,
                                                 const CUmemAllocationProp& properties) {
+  settle();
+  auto note = make_note();
   const broker::Reply reply = connection_->ask(broker::Create{here(place), bytes, broker::Properties(properties)});
   if (is(reply, broker::Refusal::too_little_left)) return std::nullopt;
   if (is(reply, broker::Refusal::file_limit) && std::get<broker::Refused>(reply).detail == EFBIG)
     throw memory::FileLimitReached();
   const broker::SharedAllocation& made = expect<broker::Memory>(reply).allocation;
-  note(made);
+  keep(std::move(note), made);
   return made.id;
 }
 
-void SharedMemory::give_back(std::uint64_t id) noexcept {
+void SharedMemory::give_back(const model::Allocation& allocation) noexcept {
+  given_up_.insert(where_.extract(allocation.id));
   try {
-    (void)connection_->ask(broker::GiveBack{id});
+    settle();
   } catch (const std::exception&) {
-    return;  // the broker is lost, and with it all that this process held
+    return;  // it is told before the next question; or the broker is lost, and with it all that this process held
   }
 }
 
-void SharedMemory::give_back(const model::Allocation& allocation) noexcept {
-  where_.erase(allocation.id);
-  give_back(allocation.id);
-}
-
 broker::Usage SharedMemory::usage(const model::Place& place) {
+  settle();
   return expect<broker::Usage>(connection_->ask(broker::AskUsage{here(place)}));
 }
 
@@ -171,8 +177,8 @@ Answer SharedMemory::export_descriptor(int* descriptor, const std::vector<model:
   return {};
 }
 
-model::Allocation& SharedMemory::adopt(const broker::SharedAllocation& given) {
-  note(given);
+model::Allocation& SharedMemory::adopt(Places::node_type note, const broker::SharedAllocation& given) {
+  keep(std::move(note), given);
   model::Allocation facts;
   facts.id = given.id;
   facts.place = given.place.place();
@@ -186,9 +192,11 @@ Answer SharedMemory::import_descriptor(model::Allocation** memory, int descripto
   const Answer foreign(CUDA_ERROR_UNKNOWN, Rule::import_descriptor,
                        "the descriptor is not open here, or is no export of this node");
   if (descriptor < 0 || ::fcntl(descriptor, F_GETFD) < 0) return foreign;
+  settle();
+  auto note = make_note();
   const broker::Reply reply = connection_->ask(broker::ImportDescriptor{}, descriptor);
   if (is(reply, broker::Refusal::not_known)) return foreign;
-  *memory = &adopt(expect<broker::Memory>(reply).allocation);
+  *memory = &adopt(std::move(note), expect<broker::Memory>(reply).allocation);
   return {};
 }
 
@@ -209,9 +217,11 @@ Answer SharedMemory::import_fabric(model::Allocation** memory, const CUmemFabric
                     "no memory was exported as this handle, or it is gone");
   const auto content = read<FabricContent>(handle);
   if (!content || content->machine != machine_) return gone;
+  settle();
+  auto note = make_note();
   const broker::Reply reply = connection_->ask(broker::ImportToken{broker::TokenKind::fabric, content->token, {}});
   if (is(reply, broker::Refusal::not_known)) return gone;
-  *memory = &adopt(expect<broker::Memory>(reply).allocation);
+  *memory = &adopt(std::move(note), expect<broker::Memory>(reply).allocation);
   return {};
 }
 
@@ -235,12 +245,14 @@ Answer SharedMemory::import_ipc(memory::IpcRange* range, const CUipcMemHandle& h
   if (content->machine != machine_) return gone;
   if (content->client == client_)
     return {CUDA_ERROR_INVALID_CONTEXT, Rule::ipc_other_process, "the handle comes from this process"};
+  settle();
+  auto note = make_note();
   const broker::Reply reply =
       connection_->ask(broker::ImportToken{broker::TokenKind::ipc, content->token, content->client});
   if (is(reply, broker::Refusal::owner_gone))
     return {CUDA_ERROR_INVALID_HANDLE, Rule::ipc_open, "the process that made the handle has ended"};
   if (is(reply, broker::Refusal::not_known)) return gone;
-  model::Allocation& memory = adopt(expect<broker::Memory>(reply).allocation);
+  model::Allocation& memory = adopt(std::move(note), expect<broker::Memory>(reply).allocation);
   if (content->offset > memory.bytes || content->bytes > memory.bytes - content->offset) {
     store().drop_reference(memory);
     return gone;

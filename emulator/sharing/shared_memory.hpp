@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "emulator/broker/protocol.hpp"
@@ -50,10 +49,13 @@ class SharedMemory final : public memory::PhysicalMemory {
 
   [[nodiscard]] broker::NodePlace here(const model::Place& place) const { return {node_, place}; }
   [[nodiscard]] broker::Usage usage(const model::Place& place);
-  // What the broker gave to this process; it has it back if there is no memory to note that.
-  void note(const broker::SharedAllocation& given);
-  void give_back(std::uint64_t id) noexcept;
-  [[nodiscard]] model::Allocation& adopt(const broker::SharedAllocation& given);
+  using Places = std::map<std::uint64_t, Where>;  // by allocation
+  // What the broker gives to this process is noted, which needs no memory then: the note is made before it is asked.
+  [[nodiscard]] static Places::node_type make_note();
+  void keep(Places::node_type note, const broker::SharedAllocation& given) noexcept;
+  // Tells the broker what this process has given up and could not tell yet.
+  void settle();
+  [[nodiscard]] model::Allocation& adopt(Places::node_type note, const broker::SharedAllocation& given);
   [[nodiscard]] std::uint64_t token(broker::TokenKind kind, const model::Allocation& memory);
 
   const int node_;
@@ -66,7 +68,8 @@ class SharedMemory final : public memory::PhysicalMemory {
   const std::uint64_t host_bytes_;
   const ClosedInChildren channels_;
   std::map<broker::NodePlace, std::unique_ptr<PlaceBytes>> files_;
-  std::unordered_map<std::uint64_t, Where> where_;  // by allocation
+  Places where_;
+  Places given_up_;  // what the broker is still to be told of
 };
 
 }  // namespace cuvmm::emulator::sharing

@@ -34,7 +34,8 @@ class Driver {
 
   // A new emulated machine: the one that the environment configures (CUVMM_EMULATOR_CONFIG, CUVMM_EMULATOR; an H200
   // where it says nothing), or the one that is given (emulator/configuration.hpp). Each call makes a machine of its
-  // own, with no memory in use. Throws InvalidUse for a configuration that no machine can have.
+  // own, with no memory in use. Throws InvalidUse for a configuration that no machine can have, and DriverUnavailable
+  // or OutOfDescriptors where the operating system refuses what a machine that processes share needs.
   [[nodiscard]] static Driver emulated();
   [[nodiscard]] static Driver emulated(const emulator::Configuration& configuration);
 

@@ -50,6 +50,13 @@ run_ctest() {
     tee "$root/build/$preset/tests.log"
 }
 
+# Mutants: tests/mutants/mutants.toml. The copy of the project stays under build/mutants, for the next time.
+mutants_command() {
+  [ $# -le 1 ] || misuse "mutants takes at most one part of a name"
+  install_packages
+  python3 "$root/scripts/mutants.py" "$root" "$root/build/mutants" "$@"
+}
+
 # The line with which ctest ended in a preset: "100% tests passed, 0 tests failed out of 12".
 closing_line() {
   grep -E '^[0-9]+% tests passed' "$root/build/$1/tests.log" 2>/dev/null | tail -n 1

@@ -132,6 +132,12 @@ void make_retired(LibraryWorld& world) {
 std::vector<LibraryOperation> owner_operations() {
   return {
       {"Driver::devices", {}, [](LibraryWorld& w) { (void)w.driver().devices(); }},
+      {"Driver::emulated",
+       {},
+       [](LibraryWorld& w) {
+         emulator::Configuration configuration = w.emulated().machine().configuration();
+         (void)Driver::emulated(configuration);
+       }},
       {"CurrentContext", {}, [](LibraryWorld& w) { const CurrentContext again(w.driver().device(DeviceOrdinal(1))); }},
       {"PhysicalMemory::create",
        {},

@@ -3,7 +3,11 @@
 // reported and kept out of use.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdlib>
+#include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "fault_points.hpp"
 #include "library_world.hpp"
@@ -12,8 +16,9 @@
 namespace cuvmm::test {
 namespace {
 
-emulator::Configuration stepped_machine() {
+emulator::Configuration stepped_machine(const std::string& machine) {
   emulator::Configuration configuration;
+  configuration.machine = machine;
   configuration.mode = emulator::Mode::strict;
   configuration.devices = 2;
   configuration.scheduler = emulator::Scheduler::stepped;
@@ -39,8 +44,8 @@ std::string text_of(const MappedRange& range, emulator::api::EmulatedDriver& emu
 
 }  // namespace
 
-LibraryWorld::LibraryWorld()
-    : emulated_(std::make_shared<emulator::api::EmulatedDriver>(stepped_machine())),
+LibraryWorld::LibraryWorld(const std::string& machine)
+    : emulated_(std::make_shared<emulator::api::EmulatedDriver>(stepped_machine(machine))),
       faults_(std::make_shared<driver::FaultInjectingDriver>(emulated_)),
       driver_(Driver::wrap(faults_)) {
   EXPECT_EQ(emulated_->cuInit(0), abi::CUDA_SUCCESS);
@@ -187,9 +192,9 @@ void check_failure(LibraryWorld& world, const LibraryOperation& subject, const S
 }
 
 // One world, one failing step. Answers whether there is such a step.
-bool fail_once(const LibraryOperation& subject, const Step& step) {
+bool fail_once(const LibraryOperation& subject, const Step& step, const std::string& machine) {
   RecordingHandler clean_up;
-  LibraryWorld world;
+  LibraryWorld world(machine);
   if (subject.prepare) subject.prepare(world);
   const std::string before = world.state();
   const std::string descriptors = ProcessState::now().descriptors;
@@ -215,7 +220,7 @@ int failures() {
   return testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count();
 }
 
-void sweep(const LibraryOperation& subject, Step step) {
+void sweep(const LibraryOperation& subject, Step step, const std::string& machine = {}) {
   FaultPointTally::add_operation();
   const int failures_before = failures();
   const ProcessState before = ProcessState::now();
@@ -223,11 +228,11 @@ void sweep(const LibraryOperation& subject, Step step) {
   for (step.number = 1; step.number < 3000; ++step.number) {
     SCOPED_TRACE(subject.name + ", " + name_of(step.kind) + " " + std::to_string(step.number) +
                  (step.lasting ? " and all later" : ""));
-    const bool happened = fail_once(subject, step);
+    const bool happened = fail_once(subject, step, machine);
     EXPECT_EQ(to_string(ProcessState::now()), to_string(before)) << "left behind";
     if (blocks >= 0 && live_blocks() != blocks) {  // once: a text that the thread keeps; twice: a leak
       blocks = live_blocks();
-      (void)fail_once(subject, step);
+      (void)fail_once(subject, step, machine);
       EXPECT_EQ(live_blocks(), blocks) << "blocks left behind";
     }
     blocks = live_blocks();
@@ -253,6 +258,50 @@ TEST_P(LibraryOperations, FailAtEachAllocation) {
 TEST_P(LibraryOperations, FailAtEachSystemCall) {
   for (const LibraryOperation& each : library_operations())
     for (const FaultKind kind : system_calls) sweep(each, {kind, 1, GetParam()});
+}
+
+// A machine that processes share, kept by a first one; the worlds join it. The broker has all memory back in the end.
+class SharedMachine {
+ public:
+  SharedMachine() {
+    char folder[] = "/tmp/cuvmm-faults-XXXXXX";
+    folder_ = ::mkdtemp(folder);
+    first_ = std::make_shared<emulator::api::EmulatedDriver>(stepped_machine(name()));
+    free_ = free_memory();
+  }
+  SharedMachine(const SharedMachine&) = delete;
+  SharedMachine& operator=(const SharedMachine&) = delete;
+  ~SharedMachine() {
+    EXPECT_EQ(free_memory(), free_);
+    first_.reset();
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  [[nodiscard]] std::string name() const { return folder_ + "/machine"; }
+
+ private:
+  [[nodiscard]] std::array<std::size_t, 2> free_memory() const {
+    std::array<std::size_t, 2> free{};
+    for (int device = 0; device < 2; ++device)
+      first_->machine().memory_info(device, &free[static_cast<std::size_t>(device)], nullptr);
+    return free;
+  }
+  std::string folder_;
+  std::shared_ptr<emulator::api::EmulatedDriver> first_;
+  std::array<std::size_t, 2> free_{};
+};
+
+// Alone: where every later call fails as well, the broker cannot be reached, which a process does not outlive.
+TEST(LibraryOperationsOnASharedMachine, FailAtEachAllocation) {
+  const SharedMachine machine;
+  for (const LibraryOperation& each : library_operations())
+    sweep(each, {FaultKind::allocation, 1, false}, machine.name());
+}
+
+TEST(LibraryOperationsOnASharedMachine, FailAtEachSystemCall) {
+  const SharedMachine machine;
+  for (const LibraryOperation& each : library_operations())
+    for (const FaultKind kind : system_calls) sweep(each, {kind, 1, false}, machine.name());
 }
 
 }  // namespace

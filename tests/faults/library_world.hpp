@@ -17,7 +17,8 @@ namespace cuvmm::test {
 // context current.
 class LibraryWorld {
  public:
-  LibraryWorld();
+  // On a machine of its own, or on that one, which it shares (docs/emulator.md).
+  explicit LibraryWorld(const std::string& machine = {});
 
   [[nodiscard]] const Driver& driver() const noexcept { return driver_; }
   [[nodiscard]] driver::FaultInjectingDriver& faults() const noexcept { return *faults_; }

@@ -20,9 +20,10 @@ fi
 expect 2 "not '--fast'" "$dev" test --fast
 expect 2 './dev help tells' "$dev" test --fast
 expect 2 './dev help tells' "$dev" path
-for command in test path build lint; do
+for command in test path build lint mutants; do
   expect 0 '^usage: ./dev' "$dev" "$command" --help
 done
+expect 2 'mutants takes at most one' "$dev" mutants a b
 expect 2 '--shard and --list go with --full' "$dev" test --shard 1/2
 for shard in 0/3 4/3 1/0 3 a/b '' 01/2; do
   expect 2 'I/N with 1 <= I <= N' "$dev" test --full --list --shard "$shard"
