@@ -127,6 +127,7 @@ void DescriptorSocket::tell(const Failure& failure) noexcept {
 
 Failure DescriptorSocket::give_up(Failure why) noexcept {
   if (why.kind != ErrorKind::peer_gone) tell(why);
+  ::shutdown(socket_.get(), SHUT_RDWR);  // a forked child may have it, too
   close();
   try {
     why_closed_ = why.message();
