@@ -88,10 +88,12 @@ int serve(const SocketAddress& address) {
   return open_descriptors() <= open ? 0 : 1;
 }
 
+// Connected before it opens the driver: the machine's broker is then a child of the server's namespace, and outlives
+// ours.
 int attach(const SocketAddress& address) {
+  auto socket = DescriptorSocket::connect(address, {.wait_for_listener = true}, soon());
   const Driver driver = Driver::emulated();
   const CurrentContext context(driver.device(DeviceOrdinal(0)));
-  auto socket = DescriptorSocket::connect(address, {.wait_for_listener = true}, soon());
   const auto handles = receive_handles(socket, soon());
   return handles.size() == 1 && has_content(driver, handles.front()) ? 0 : 1;
 }

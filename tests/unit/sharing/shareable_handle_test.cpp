@@ -18,6 +18,7 @@ using test::RangeMachine;
 
 constexpr HandleTypes descriptors = HandleType::posix_file_descriptor;
 constexpr HandleTypes fabric = HandleType::fabric;
+constexpr std::size_t one_chunk = 2_MiB;
 
 emulator::Configuration with_imex_channel() {
   emulator::Configuration configuration = test::strict_machine();
@@ -25,7 +26,7 @@ emulator::Configuration with_imex_channel() {
   return configuration;
 }
 
-PhysicalMemory memory_of(const RangeMachine& machine, HandleTypes types, std::size_t bytes = 2_MiB) {
+PhysicalMemory memory_of(const RangeMachine& machine, HandleTypes types, std::size_t bytes = one_chunk) {
   return PhysicalMemory::create(machine.driver(), {.handle_types = types}, bytes);
 }
 
