@@ -125,8 +125,7 @@ DescriptorSocket DescriptorSocket::connect(const SocketAddress& address, const C
 }
 
 Result<void> DescriptorSocket::introduce(const ConnectionOptions& options, const Deadline& deadline) {
-  const Locality mine = told_locality(options);
-  const auto hello = encode(Introduction{mine, options.token});
+  const auto hello = encode(Introduction{told_locality(options), options.token});
   if (auto said = send_message({connecting, {.kind = hello_kind, .bytes = hello}}, deadline); !said) return said;
   auto answer = receive_any(connecting, deadline);
   if (!answer) return answer.failure();
@@ -134,8 +133,6 @@ Result<void> DescriptorSocket::introduce(const ConnectionOptions& options, const
   const auto theirs = decode_introduction(answer->bytes);
   if (answer->kind != welcome_kind || !theirs)
     return give_up(failure_of_peer(ErrorKind::protocol_violation, connecting, "the listener's answer is no welcome"));
-  if (!same_kernel(mine, theirs->locality))
-    return give_up(different_hosts(connecting, "This process", mine, "the listener", theirs->locality));
   peer_locality_ = theirs->locality;
   return {};
 }

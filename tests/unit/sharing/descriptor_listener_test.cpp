@@ -121,6 +121,7 @@ TEST_F(ListenerTest, C19_AProcessOfAnotherHostIsRefusedUpFrontAndBothAreNamed) {
   EXPECT_NE(failure.message().find("anna"), std::string::npos) << failure.message();
   EXPECT_NE(failure.message().find("berta"), std::string::npos) << failure.message();
   EXPECT_EQ(greeted_at(address(), {.locality = Locality{"berta", "a boot", "26:1"}}), greeting);
+  EXPECT_EQ(greeter.refusals().size(), 1u);
 }
 
 TEST_F(ListenerTest, AnotherUserIsRefusedUnlessNamed) {
