@@ -49,8 +49,8 @@ struct ConnectionOptions {
 // or destroyed.
 class DescriptorSocket {
  public:
-  // Connects to a listener. Both ends check who the other one is (the user, the token, the version, the kernel).
-  // Throws PeerGone if nobody listens there, TimedOut, NotPermitted for another user or token, NotSupported for a
+  // Connects to a listener. Both ends check the version and the user of the other one, the listener token and kernel,
+  // too. Throws PeerGone if nobody listens there, TimedOut, NotPermitted for another user or token, NotSupported for a
   // process of another host, OutOfDescriptors, and others as the listener answers.
   [[nodiscard]] static DescriptorSocket connect(const SocketAddress& address, const ConnectionOptions& options,
                                                 const Deadline& deadline);
