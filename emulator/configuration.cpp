@@ -59,8 +59,14 @@ void Configuration::validate() const {
     refuse(fmt::format("memory (device_memory) is {} bytes and profile.host_memory {}; both can be {} at most",
                        memory_per_device(), profile.host_memory, most_memory));
   if (nodes < 1 || nodes > most_nodes || node < 0 || node >= nodes)
-    refuse(fmt::format("node is {} and nodes is {}; there can be 1 to {} nodes, numbered from 0", node, nodes,
-                       most_nodes));
+    refuse(
+        fmt::format("node is {} and nodes is {}; there can be 1 to {} nodes, numbered from 0: take a node below their "
+                    "number (node), "
+                    "or more of them (the setting nodes, cuvmm emulate --nodes)",
+                    node, nodes, most_nodes));
+  if (broker_patience < 1 || broker_patience > most_broker_patience)
+    refuse(fmt::format("broker-patience (broker_patience) is {} seconds; it can be 1 to {}", broker_patience,
+                       most_broker_patience));
   if (machine.empty() && nodes > 1)
     refuse(fmt::format("nodes is {}; a machine that is the process's own has one: name a machine", nodes));
   if (imex_channel_count() < 0 || imex_channel_count() > most_imex_channels)

@@ -84,6 +84,8 @@ struct Configuration {
   int nodes = 1;                     // how many nodes it has, 1 to 64, all alike
   int node = 0;                      // on which of them this process is
   std::optional<int> imex_channels;  // how many IMEX channels there are, 0 to 2048; the profile's where not given
+  int broker_patience =
+      60;  // seconds, 1 to 3600, after which a shared machine's broker is taken not to answer any more
   // Settings, by name, that are taken from a shared machine that exists already. If it contradicts one of the others,
   // the driver cannot be made.
   std::vector<std::string> left_open;

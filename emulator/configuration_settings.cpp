@@ -17,7 +17,9 @@ namespace {
 
 constexpr const char* size_values = "a number of bytes, such as 8GiB, 2048MiB or 0x80000000";
 constexpr const char* machine_values =
-    "a name of letters, digits, '-', '_' and '.', an absolute path, or private: then it is the process's own";
+    "a name of at most 100 letters, digits, '-', '_' and '.', the first of which is no '.', an absolute path, or "
+    "private: "
+    "then it is the process's own";
 constexpr const char* switch_values = "true or false; the name alone means true";
 
 template <class Number>
@@ -122,7 +124,8 @@ std::vector<Setting> make_settings() {
          const auto pair = parse_pair(text);
          if (pair) c.no_peer_access.push_back(*pair);
          return pair.has_value();
-       }},
+       },
+       true},
       {"machine", machine_values, "the machine that the process shares with others that name it",
        [](Configuration& c, std::string_view text) {
          if (!is_machine(text)) return false;
@@ -139,6 +142,11 @@ std::vector<Setting> make_settings() {
          int channels = 0;
          return put_number(channels, text, 0, most_imex_channels) && put(c.imex_channels, std::optional(channels));
        }},
+      {"broker-patience", fmt::format("a whole number of seconds from 1 to {}", most_broker_patience),
+       "how long the process waits for the broker of a shared machine",
+       [](Configuration& c, std::string_view text) {
+         return put_number(c.broker_patience, text, 1, most_broker_patience);
+       }},
       {"scheduler", "threaded or stepped", "whether work runs on threads or advances by steps in a repeatable order",
        [](Configuration& c, std::string_view text) {
          return choose(c.scheduler, text, {"threaded", Scheduler::threaded}, {"stepped", Scheduler::stepped});
@@ -151,7 +159,8 @@ std::vector<Setting> make_settings() {
          if (!find_rule(text)) return false;
          c.rules_off.emplace_back(text);
          return true;
-       }},
+       },
+       true},
       behaviour("ignore-address-hints", "cuMemAddressReserve never honours a hint", &Behaviour::ignore_address_hints),
       behaviour("withhold-compression", "compression is asked for and silently not given",
                 &Behaviour::withhold_compression),
@@ -216,8 +225,10 @@ Configuration configuration_of(const std::vector<GivenSetting>& given, int least
   std::vector<std::string> sources;
   for (const GivenSetting& one : given) {
     if (one.name != "profile") set(configuration, one);
-    if (sources.empty() || sources.back() != one.source) sources.push_back(one.source);
+    if (one.source != machine_variable && (sources.empty() || sources.back() != one.source))
+      sources.push_back(one.source);
   }
+  if (sources.empty()) sources.emplace_back(machine_variable);
   configuration.devices = std::max(configuration.devices, least_devices);
   for (const std::string_view name : machine_wide_settings)
     if (std::none_of(given.begin(), given.end(), [&](const GivenSetting& one) { return one.name == name; }))

@@ -16,6 +16,7 @@ struct Setting {
   std::string meaning;  // one line for people
   // Sets it. Answers false, and changes nothing, for a value that it may not have.
   std::function<bool(Configuration&, std::string_view value)> set;
+  bool repeatable = false;  // may be given several times in one place
 };
 
 // All settings there are. The function objects of a configuration (kernels, on_warning) can be given by a program
@@ -34,6 +35,10 @@ inline constexpr std::string_view private_machine = "private";
 
 inline constexpr int most_nodes = 64;
 inline constexpr int most_imex_channels = 2048;
+inline constexpr int most_broker_patience = 3600;
+
+// Where `cuvmm emulate` puts the machine that it makes. Users do not set it, and messages do not blame it.
+inline constexpr std::string_view machine_variable = "CUVMM_EMULATOR_MACHINE";
 
 // One setting as somebody gave it.
 struct GivenSetting {
@@ -44,9 +49,13 @@ struct GivenSetting {
 
 // The settings in "name=value,name,...", where a name alone means true; in a JSON object of the same names, whose
 // values are strings, numbers, booleans, or lists of them where a setting may be given several times. Both throw
-// std::invalid_argument for text that has not that form; JSON that is nested deeply is not looked at to its end.
+// std::invalid_argument for text that has not that form, or where a setting is given twice that may not be; JSON that
+// is nested deeply is not looked at to its end.
 [[nodiscard]] std::vector<GivenSetting> settings_in_list(std::string_view text, const std::string& source);
 [[nodiscard]] std::vector<GivenSetting> settings_in_json(const std::string& text, const std::string& source);
+
+// The list again, which need not be one of settings, without those of that name.
+[[nodiscard]] std::string list_without(std::string_view text, std::string_view name);
 
 // The default configuration with these settings, later ones over earlier ones, the profile before all others. Throws
 // std::invalid_argument, which names setting, value, what is allowed and the source.

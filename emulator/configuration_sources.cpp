@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 #include "emulator/configuration_settings.hpp"
@@ -81,9 +82,30 @@ std::string content_of(const std::string& path) {
 // Ends the parsing of what is nested too deep, of which the rest is not looked at.
 struct NestedTooDeep {};
 
+[[noreturn]] void refuse_twice(const std::string& name, const std::string& source) {
+  throw std::invalid_argument(
+      fmt::format("emulated driver: {} is given twice (from {}); give it once", shortened(name), source));
+}
+
+bool may_be_repeated(std::string_view name) {
+  const auto& all = settings();
+  return std::any_of(all.begin(), all.end(), [&](const Setting& each) { return each.name == name && each.repeatable; });
+}
+
+// One of two values would be lost in silence.
+void refuse_repeated(const std::vector<GivenSetting>& given) {
+  for (auto one = given.begin(); one != given.end(); ++one)
+    if (!may_be_repeated(one->name) &&
+        std::any_of(given.begin(), one, [&](const GivenSetting& before) { return before.name == one->name; }))
+      refuse_twice(one->name, one->source);
+}
+
 Json parsed(const std::string& text, const std::string& source) {
-  const auto check_depth = [](int depth, Json::parse_event_t, const Json&) {
+  std::set<std::string> names;
+  const auto check_depth = [&](int depth, Json::parse_event_t event, const Json& value) {
     if (depth > most_nesting) throw NestedTooDeep();
+    if (depth == 1 && event == Json::parse_event_t::key && !names.insert(value.get<std::string>()).second)
+      refuse_twice(value.get<std::string>(), source);
     return true;
   };
   try {
@@ -118,7 +140,22 @@ std::vector<GivenSetting> settings_in_list(std::string_view text, const std::str
     given.push_back({std::string(name), std::string(value), source});
     begin = end + 1;
   }
+  refuse_repeated(given);
   return given;
+}
+
+std::string list_without(std::string_view text, std::string_view name) {
+  std::string kept;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view item = text.substr(begin, end - begin);
+    if (trimmed(item.substr(0, std::min(item.find('='), item.size()))) != name) {
+      if (begin != 0 && !kept.empty()) kept += ',';
+      kept += item;
+    }
+    begin = end + 1;
+  }
+  return kept;
 }
 
 std::vector<GivenSetting> settings_in_json(const std::string& text, const std::string& source) {
@@ -134,6 +171,7 @@ std::vector<GivenSetting> settings_in_json(const std::string& text, const std::s
     }
     for (const Json& element : value) given.push_back({name, text_of(name, element, source), source});
   }
+  refuse_repeated(given);
   return given;
 }
 
@@ -170,7 +208,7 @@ Configuration Configuration::from_environment(int least_devices) {
 }
 
 Configuration Configuration::of_program() {
-  std::vector<GivenSetting> given = given_in("CUVMM_EMULATOR_MACHINE");
+  std::vector<GivenSetting> given = given_in(machine_variable.data());
   const std::vector<GivenSetting> users = given_by_user();
   given.insert(given.end(), users.begin(), users.end());
   const bool named = has(given, "machine");

@@ -70,6 +70,8 @@ std::string_view to_string(ErrorKind kind) noexcept {
       return "timed out";
     case ErrorKind::peer_gone:
       return "peer gone";
+    case ErrorKind::protocol_violation:
+      return "protocol violation";
     case ErrorKind::device_lost:
       return "device lost";
     case ErrorKind::driver_unavailable:
@@ -127,6 +129,8 @@ void raise(const Failure& failure) {
       throw TimedOut(failure);
     case ErrorKind::peer_gone:
       throw PeerGone(failure);
+    case ErrorKind::protocol_violation:
+      throw ProtocolViolation(failure);
     case ErrorKind::device_lost:
       throw DeviceLost(failure);
     case ErrorKind::driver_unavailable:

@@ -9,6 +9,7 @@
 #include "cuvmm/device.hpp"
 #include "range/mapped_range_impl.hpp"
 #include "refusal.hpp"
+#include "windows_handles.hpp"
 
 namespace cuvmm {
 
@@ -46,9 +47,13 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
   if (!on_device && (memory.compression || memory.gpu_direct_rdma))
     return refuse(fmt::format("memory.location = {}", to_string(memory.location)),
                   "Compression and GPUDirect RDMA are features of device memory", "Leave them out for host memory");
-  if (options.require_features && !memory.compression && !memory.gpu_direct_rdma)
-    return refuse("require_features = true", "No feature is asked for that could be required",
-                  "Set memory.compression or memory.gpu_direct_rdma, or leave require_features out");
+  if (auto refused = windows_handles_refused("MappedRange::create", memory.handle_types)) return refused;
+  if (options.require_features && !memory.compression && !memory.gpu_direct_rdma &&
+      !memory.handle_types.contains(HandleType::fabric))
+    return refuse(
+        "require_features = true", "No feature is asked for that could be required",
+        "Set memory.compression or memory.gpu_direct_rdma, name HandleType::fabric in memory.handle_types, or "
+        "leave require_features out");
   const int devices = options.grants.empty() ? 0 : driver.device_count();
   for (auto each = options.grants.begin(); each != options.grants.end(); ++each) {
     if (on_device && each->location.kind != LocationKind::device)

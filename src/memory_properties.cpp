@@ -16,4 +16,16 @@ std::string to_string(const Location& location) {
   return fmt::format("location of kind {}", static_cast<int>(location.kind));
 }
 
+std::string to_string(HandleTypes types) {
+  std::string text;
+  const auto add = [&](HandleType type, const char* name) {
+    if (types.contains(type)) text += fmt::format("{}{}", text.empty() ? "" : " and ", name);
+  };
+  add(HandleType::posix_file_descriptor, "POSIX file descriptor");
+  add(HandleType::win32, "Win32 handle");
+  add(HandleType::win32_kmt, "Win32 KMT handle");
+  add(HandleType::fabric, "fabric handle");
+  return text.empty() ? "none" : text;
+}
+
 }  // namespace cuvmm

@@ -9,6 +9,7 @@
 #include "owner_states.hpp"
 #include "pointer_query.hpp"
 #include "refusal.hpp"
+#include "windows_handles.hpp"
 
 namespace cuvmm {
 
@@ -68,6 +69,7 @@ PhysicalMemory::PhysicalMemory(std::shared_ptr<State> state) noexcept : state_(s
 
 Result<PhysicalMemory> PhysicalMemory::try_create(const Driver& driver, const MemoryProperties& properties,
                                                   std::size_t bytes) {
+  if (const auto refused = windows_handles_refused("PhysicalMemory::create", properties.handle_types)) return *refused;
   auto state = std::make_shared<State>(driver, properties, bytes);  // before the call: nothing may fail after it
   const abi::CUmemAllocationProp converted = driver::to_abi(properties);
   const Result<void> created =

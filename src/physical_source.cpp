@@ -10,6 +10,7 @@
 #include "backoff.hpp"
 #include "charge.hpp"
 #include "cuvmm/retire_queue.hpp"
+#include "fabric_refusals.hpp"
 #include "owner_states.hpp"
 #include "refusal.hpp"
 #include "report_exception.hpp"
@@ -33,6 +34,7 @@ class PhysicalSource::Core : public std::enable_shared_from_this<PhysicalSource:
   Core(const Driver& driver, const PhysicalSourceOptions& options)
       : driver_(driver),
         ledger_(std::make_shared<Ledger>(options.budgets)),
+        fabric_refusals_(FabricRefusals::of(driver.shared_interface())),
         pressure_wait_(options.pressure_wait),
         recycle_limit_(options.recycle_limit) {}
 
@@ -50,6 +52,7 @@ class PhysicalSource::Core : public std::enable_shared_from_this<PhysicalSource:
   void drain_under_pressure(const std::shared_ptr<RetireQueue>& queue);
   PhysicalSourceCounters counters() const;
   const Ledger& ledger() const noexcept { return *ledger_; }
+  const FabricRefusals& fabric_refusals() const noexcept { return *fabric_refusals_; }
   const Driver& driver() const noexcept { return driver_; }
 
  private:
@@ -61,6 +64,8 @@ class PhysicalSource::Core : public std::enable_shared_from_this<PhysicalSource:
 
   Node take_recyclable(const MemoryProperties& properties, std::size_t bytes);
   Result<Node> create(const MemoryProperties& properties, std::size_t bytes);
+  // Without fabric handles where they cannot be had and other handles will do.
+  Result<PhysicalMemory> create_exportable(const MemoryProperties& properties, std::size_t bytes);
   Failure budget_refusal(const MemoryProperties& properties, std::size_t bytes) const;
   // Whether something was given back, so that asking again may help.
   bool relieve(Relief relief, const ReclaimRequest& request);
@@ -72,6 +77,7 @@ class PhysicalSource::Core : public std::enable_shared_from_this<PhysicalSource:
 
   Driver driver_;
   std::shared_ptr<Ledger> ledger_;
+  std::shared_ptr<FabricRefusals> fabric_refusals_;
   std::chrono::milliseconds pressure_wait_;
   mutable std::mutex mutex_;  // guards the lists
   std::size_t recycle_limit_;
@@ -155,10 +161,25 @@ Failure PhysicalSource::Core::budget_refusal(const MemoryProperties& properties,
   return failure;
 }
 
+Result<PhysicalMemory> PhysicalSource::Core::create_exportable(const MemoryProperties& properties, std::size_t bytes) {
+  MemoryProperties otherwise = properties;
+  otherwise.handle_types = properties.handle_types.without(HandleType::fabric);
+  if (otherwise == properties || otherwise.handle_types.empty())
+    return PhysicalMemory::try_create(driver_, properties, bytes);
+  if (fabric_refusals_->at(properties.location)) return PhysicalMemory::try_create(driver_, otherwise, bytes);
+  auto memory = PhysicalMemory::try_create(driver_, properties, bytes);
+  if (memory || !refuses_fabric_handles(memory.failure())) return memory;
+  auto without = PhysicalMemory::try_create(driver_, otherwise, bytes);
+  // What is not supported may be something else that was asked for, so only success proves that it was this.
+  if (without || memory.failure().kind == ErrorKind::not_permitted)
+    fabric_refusals_->remember(properties.location, memory.failure());
+  return without;
+}
+
 Result<Node> PhysicalSource::Core::create(const MemoryProperties& properties, std::size_t bytes) {
   auto charge = Charge::make(ledger_, properties.location, bytes);
   if (!charge) return budget_refusal(properties, bytes);
-  auto memory = PhysicalMemory::try_create(driver_, properties, bytes);
+  auto memory = create_exportable(properties, bytes);
   if (!memory) return memory.failure();
   charge->confirm();
   memory->state_->charge = std::move(charge);
@@ -398,6 +419,10 @@ std::size_t PhysicalSource::existing_bytes(const Location& location) const {
 
 std::optional<std::size_t> PhysicalSource::budget(const Location& location) const {
   return core_->ledger().budget(location);
+}
+
+std::optional<Failure> PhysicalSource::fabric_refusal(const Location& location) const {
+  return core_->fabric_refusals().at(location);
 }
 
 const Driver& PhysicalSource::driver() const noexcept {

@@ -90,18 +90,6 @@ PointerInfo plain(DeviceAddress address, const PointerFacts& facts) {
   return info;
 }
 
-std::string names_of(HandleTypes types) {
-  std::string text;
-  const auto add = [&](HandleType type, std::string_view name) {
-    if (types.contains(type)) text += fmt::format("{}{}", text.empty() ? "" : " and ", name);
-  };
-  add(HandleType::posix_file_descriptor, "POSIX file descriptor");
-  add(HandleType::win32, "Win32 handle");
-  add(HandleType::win32_kmt, "Win32 KMT handle");
-  add(HandleType::fabric, "fabric handle");
-  return text;
-}
-
 struct IpcRefusal {
   std::string_view reason;
   std::string_view way_out;
@@ -229,7 +217,7 @@ std::string to_string(const PointerInfo& info) {
   if (info.location) text += fmt::format("; memory of {}", to_string(*info.location));
   if (info.properties && info.properties->compression) text += ", compressible";
   if (info.kind == PointerKind::mapping) text += text_of_rights(info);
-  text += info.exportable_as.empty() ? "; not exportable" : "; exportable as " + names_of(info.exportable_as);
+  text += info.exportable_as.empty() ? "; not exportable" : "; exportable as " + to_string(info.exportable_as);
   text += info.legacy_ipc_capable ? "; legacy IPC takes it" : "; legacy IPC does not take it";
   return text + (info.rdma_capable ? "; network cards may reach it" : "; network cards may not reach it");
 }

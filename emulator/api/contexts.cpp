@@ -296,8 +296,33 @@ CUresult EmulatedDriver::cuCtxGetFlags(unsigned int* flags) {
   });
 }
 
+CUresult EmulatedDriver::cuCtxGetId(CUcontext handle, unsigned long long* id) {
+  return initialised([&]() -> Answer {
+    if (id == nullptr) return null_output("ctxId");
+    Context* context = handle == nullptr ? contexts_.current() : contexts_.find(handle);
+    if (context == nullptr && handle == nullptr)
+      return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_current, "no context is current to this thread"};
+    const std::uint64_t life = context == nullptr ? 0 : contexts_.life_of(*context);
+    if (life == 0) return {CUDA_ERROR_CONTEXT_IS_DESTROYED, Rule::context_live, "the context was destroyed"};
+    *id = life;
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
+  return initialised([&]() -> Answer {
+    if (version == nullptr) return null_output("version");
+    if (handle == nullptr && contexts_.current() == nullptr)
+      return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_current, "no context is current to this thread"};
+    if (handle != nullptr && contexts_.find(handle) == nullptr) return no_such_context(handle);
+    *version = 3020;  // of all contexts that are made by today's cuCtxCreate
+    return {};
+  });
+}
+
 CUresult EmulatedDriver::cuCtxSynchronize() {
-  return with_context([&](const ActiveContext& context) { return engine_.synchronize_context(context.execution); });
+  return with_context(
+      [&](const ActiveContext& context) { return synchronized(engine_.synchronize_context(context.execution)); });
 }
 
 CUresult EmulatedDriver::cuCtxEnablePeerAccess(CUcontext peer_handle, unsigned int flags) {

@@ -21,6 +21,14 @@ bool EmulatedDriver::pageable(CUdeviceptr address) {
   return !machine_.is_device_address(address) && !machine_.find_host_range(address);
 }
 
+// Memory of a graph may be named before it is there, in captures and once a launch is to make it: whether it is is
+// looked at when the work runs.
+bool EmulatedDriver::is_promised(CUdeviceptr address, std::uint64_t bytes, bool captured) {
+  return machine_.with_pools([&](model::StreamOrderedMemory& memory) {
+    return captured ? memory.promised(address, bytes) : memory.awaited(address, bytes);
+  });
+}
+
 Answer EmulatedDriver::check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to,
                                   Access& from) {
   Answer answer = machine_.access(destination.address, bytes, destination.who, true, destination.kind, to);
@@ -92,11 +100,14 @@ Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source
     use_host_rights(destination, bytes, true);
     use_host_rights(source, bytes, false);
   }
+  const bool captured = is_captured(entry.stream);
   {
     Access to, from;
-    if (Answer refused = check_copy(destination, source, bytes, to, from); !refused.ok()) return refused;
+    if (Answer refused = check_copy(destination, source, bytes, to, from);
+        !refused.ok() && !is_promised(destination.address, bytes, captured) &&
+        !is_promised(source.address, bytes, captured))
+      return refused;
   }
-  const bool captured = is_captured(entry.stream);
   const bool waits = wait == CopyWait::host_side || (wait == CopyWait::if_pageable && !captured &&
                                                      (pageable(destination.address) || pageable(source.address)));
   const bool on_devices = machine_.is_device_address(destination.address) && machine_.is_device_address(source.address);
@@ -185,7 +196,7 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
   const auto who = Accessor::device(entry.context->device);
   Access allowed;
   Answer refused = machine_.access(destination, bytes, who, true, AddressKind::kernel, allowed);
-  if (!refused.ok() && !captured) return refused;
+  if (!refused.ok() && !captured && !is_promised(destination, bytes, false)) return refused;
   if (wrapped)  // the driver looks at the beginning alone, and sets nothing
     return machine_.tolerated(Rule::range_fits,
                               fmt::format("{} values of {} bytes at {:#x}", count, pattern_bytes, destination));
@@ -193,7 +204,8 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
   operation.kind = OperationKind::memory_set;
   operation.description = fmt::format("memset of {} bytes at {:#x}", bytes, destination);
   operation.touches.push_back({destination, bytes, true});
-  operation.check = [this, who, destination, bytes] {
+  operation.check = [this, who, destination, bytes]() -> Answer {
+    if (is_promised(destination, bytes, true)) return {};
     Access target;
     return machine_.access(destination, bytes, who, true, AddressKind::kernel, target);
   };

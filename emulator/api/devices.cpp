@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "emulator/api/answering.hpp"
@@ -109,6 +110,27 @@ CUresult EmulatedDriver::cuDeviceGetPCIBusId(char* bus_id, int length, CUdevice 
     const int first = machine_.configuration().profile.attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
     copy_text(bus_id, length, fmt::format("0000:00:{:02X}.0", pci_device_id(first, device)));
     return {};
+  });
+}
+
+CUresult EmulatedDriver::cuDeviceGetByPCIBusId(CUdevice* device, const char* bus_id) {
+  return initialised([&]() -> Answer {
+    if (device == nullptr || bus_id == nullptr) return null_output("dev and pciBusId");
+    // Domain and function may be left out; letters of any case.
+    unsigned parts[4] = {0, 0, 0, 0};
+    const bool whole = std::sscanf(bus_id, "%x:%x:%x.%x", &parts[0], &parts[1], &parts[2], &parts[3]) >= 3;
+    const bool without_domain = !whole && std::sscanf(bus_id, "%x:%x.%x", &parts[1], &parts[2], &parts[3]) >= 2;
+    if (!whole && !without_domain)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+              fmt::format("\"{}\" is no place of a PCI device", bus_id)};
+    const int first = machine_.configuration().profile.attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
+    for (int ordinal = 0; ordinal < machine_.configuration().devices; ++ordinal) {
+      const auto place = static_cast<unsigned>(pci_device_id(first, ordinal));
+      if (parts[0] != 0 || parts[1] != 0 || parts[2] != place || parts[3] != 0) continue;
+      *device = ordinal;
+      return {};
+    }
+    return {CUDA_ERROR_INVALID_DEVICE, Rule::device_exists, fmt::format("no device is at {}", bus_id)};
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <functional>
 #include <map>
 #include <memory>
@@ -59,6 +60,32 @@ class EmulatedDriver final : public driver::Interface {
   struct StreamEntry {
     execution::StreamPointer stream;
     Context* context = nullptr;
+  };
+
+  // An instantiated graph.
+  struct GraphExecEntry {
+    execution::GraphExecPointer exec;
+    unsigned long long flags = 0;  // of its instantiation
+  };
+
+  // An object of the caller's, and the references to it that are the caller's.
+  struct UserObject {
+    std::weak_ptr<void> object;
+    std::vector<std::shared_ptr<void>> references;
+  };
+
+  using MemoryPoolPointer = std::shared_ptr<model::MemoryPool>;
+  // What kind of memory is where: each has a pool of its own.
+  struct PoolLocation {
+    CUmemAllocationType type = CU_MEM_ALLOCATION_TYPE_INVALID;
+    CUmemLocationType where = CU_MEM_LOCATION_TYPE_INVALID;
+    int id = 0;  // 0 where there is one such location alone
+    static PoolLocation of(CUmemAllocationType type, const CUmemLocation& location);
+    friend auto operator<=>(const PoolLocation&, const PoolLocation&) = default;
+  };
+  struct PoolsOfLocation {
+    CUmemoryPool standard = nullptr;  // the default pool
+    CUmemoryPool current = nullptr;
   };
 
   struct Module {
@@ -146,8 +173,35 @@ class EmulatedDriver final : public driver::Interface {
   void forget_lost_graphs();
   void forget_lost_graphs_locked();
 
+  // Memory pools, stream-ordered memory and memory of graphs.
+  [[nodiscard]] Answer check_pools_supported() const;
+  Answer find_pool(CUmemoryPool handle, MemoryPoolPointer* pool);
+  [[nodiscard]] Answer check_pool_location(CUmemAllocationType type, const CUmemLocation& location) const;
+  [[nodiscard]] Answer check_pool_handle_types(const CUmemPoolProps& properties) const;
+  [[nodiscard]] Answer check_pool_properties(const CUmemPoolProps& properties) const;
+  [[nodiscard]] Answer check_pool_access(model::Place place, const CUmemLocation& location) const;
+  CUmemoryPool add_pool(const PoolLocation& location, std::uint64_t max_bytes);
+  PoolsOfLocation& pools_of_locked(const PoolLocation& location);
+  Answer pool_of_location(CUmemoryPool* pool, const CUmemLocation* location, CUmemAllocationType type, bool standard);
+  Answer set_pool_of_location(const PoolLocation& location, CUmemoryPool handle);
+  Answer allocate_in_stream(CUdeviceptr* pointer, std::size_t bytes, const MemoryPoolPointer& pool,
+                            const StreamEntry& entry);
+  Answer allocate_async(CUdeviceptr* pointer, std::size_t bytes, CUstream stream, std::optional<CUmemoryPool> from);
+  Answer free_in_stream(CUdeviceptr pointer, const StreamEntry& entry);
+  void undo_allocation(CUdeviceptr address, model::MemoryPool& pool) noexcept;
+  bool free_pooled(CUdeviceptr address, Answer& freed);
+  MemoryPoolPointer graph_pool(int device);
+  Answer capture_allocation(CUdeviceptr* pointer, std::size_t bytes, const model::MemoryPool& like,
+                            const StreamEntry& entry);
+  Answer capture_free(CUdeviceptr pointer, const StreamEntry& entry);
+  Answer begin_graph_memory(const GraphExecEntry& exec, std::vector<execution::GraphMemoryNode>& begun);
+  void cancel_graph_memory(const std::vector<execution::GraphMemoryNode>& begun) noexcept;
+  // What synchronizing does besides waiting.
+  Answer synchronized(Answer finished);
+
   // Copies.
   [[nodiscard]] bool pageable(CUdeviceptr address);
+  [[nodiscard]] bool is_promised(CUdeviceptr address, std::uint64_t bytes, bool captured);
   Answer check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to, Access& from);
   [[nodiscard]] static CUresult fault_of_vanished_memory(bool by_copy_engine);
   [[nodiscard]] bool is_captured(const execution::StreamPointer& stream);
@@ -162,6 +216,9 @@ class EmulatedDriver final : public driver::Interface {
               std::size_t count);
   CUresult fill_in_context(CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes, std::size_t count,
                            CUstream stream) noexcept;
+
+  // User objects.
+  Answer find_user_object(CUuserObject handle, unsigned count, std::shared_ptr<UserObject>* found);
 
   // Kernels.
   void add_kernel(HostKernel kernel);
@@ -185,7 +242,14 @@ class EmulatedDriver final : public driver::Interface {
   HandleTable<CUstream, StreamEntry> streams_;
   HandleTable<CUevent, execution::Event> events_;
   HandleTable<CUgraph, execution::Graph> graphs_;
-  HandleTable<CUgraphExec, execution::GraphExecPointer> graph_execs_;
+  HandleTable<CUgraphExec, GraphExecEntry> graph_execs_;
+  HandleTable<CUmemoryPool, model::MemoryPool> pools_;
+  HandleTable<CUuserObject, UserObject> user_objects_;
+  std::mutex user_objects_mutex_;
+  std::mutex pools_of_locations_mutex_;
+  std::map<PoolLocation, PoolsOfLocation> pools_of_locations_;
+  std::map<CUmemoryPool, PoolLocation> created_pools_;
+  std::map<int, MemoryPoolPointer> graph_pools_;
   std::mutex captured_graphs_mutex_;
   struct CapturedGraph {
     CUgraph handle = nullptr;

@@ -32,7 +32,11 @@ CUresult EmulatedDriver::cuEventRecordWithFlags(CUevent event, CUstream stream, 
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
-    return engine_.record_event(events_.find(event), entry.stream, flags);
+    const auto found = events_.find(event);
+    Answer recorded = engine_.record_event(found, entry.stream, flags);
+    if (recorded.ok() && !is_captured(entry.stream))
+      machine_.with_pools([&](model::StreamOrderedMemory& memory) { memory.note_record(found->id, entry.stream->id); });
+    return recorded;
   });
 }
 
@@ -41,7 +45,8 @@ CUresult EmulatedDriver::cuEventQuery(CUevent event) {
 }
 
 CUresult EmulatedDriver::cuEventSynchronize(CUevent event) {
-  return initialised_else(CUDA_ERROR_INVALID_HANDLE, [&] { return engine_.synchronize_event(events_.find(event)); });
+  return initialised_else(CUDA_ERROR_INVALID_HANDLE,
+                          [&] { return synchronized(engine_.synchronize_event(events_.find(event))); });
 }
 
 CUresult EmulatedDriver::cuEventDestroy(CUevent event) {

@@ -130,6 +130,22 @@ CUresult EmulatedDriver::cuStreamGetCaptureInfo(CUstream stream, CUstreamCapture
   });
 }
 
+CUresult EmulatedDriver::cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* dependencies,
+                                                           size_t dependency_count, unsigned int flags) {
+  return initialised([&]() -> Answer {
+    constexpr unsigned set_dependencies = 1;  // CU_STREAM_SET_CAPTURE_DEPENDENCIES; 0 adds
+    if (flags > set_dependencies || (dependencies == nullptr && dependency_count != 0))
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+              fmt::format("dependencies must not be null, flags must be known (are {:#x})", flags)};
+    StreamEntry entry;
+    if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+    std::vector<const execution::GraphNode*> nodes;
+    for (std::size_t index = 0; index < dependency_count; ++index)
+      nodes.push_back(reinterpret_cast<const execution::GraphNode*>(dependencies[index]));
+    return engine_.update_capture_dependencies(entry.stream, nodes, flags == set_dependencies);
+  });
+}
+
 CUresult EmulatedDriver::cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   return initialised([&]() -> Answer {
     if (mode == nullptr) return null_output("mode");
@@ -150,17 +166,19 @@ CUresult EmulatedDriver::cuGraphInstantiateWithFlags(CUgraphExec* graph_exec, CU
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     execution::GraphExecPointer made;
     if (Answer refused = engine_.instantiate(graphs_.find(graph), made); !refused.ok()) return refused;
-    *graph_exec = graph_execs_.add(std::make_shared<execution::GraphExecPointer>(std::move(made)));
+    *graph_exec = graph_execs_.add(std::make_shared<GraphExecEntry>(GraphExecEntry{std::move(made), flags}));
     return {};
   });
 }
 
-CUresult EmulatedDriver::cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+// Nothing is to be prepared for a launch, but the handles are looked at.
+CUresult EmulatedDriver::cuGraphUpload(CUgraphExec graph, CUstream stream) {
   return initialised([&]() -> Answer {
     StreamEntry entry;
-    if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
-    const auto exec = graph_execs_.find(graph);
-    return engine_.launch(exec == nullptr ? nullptr : *exec, entry.stream);
+    if (Answer refused = find_working_stream(stream, &entry); !refused.ok()) return refused;
+    if (graph_execs_.find(graph) == nullptr)
+      return {CUDA_ERROR_INVALID_VALUE, Rule::graph_live, fmt::format("{} is no graph exec", fmt::ptr(graph))};
+    return {};
   });
 }
 

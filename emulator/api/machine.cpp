@@ -29,9 +29,14 @@ Machine::Machine(MachineParts parts)
       addresses_(configuration_.address_base, configuration_.address_bytes),
       store_(physical_->store()),
       heap_(configuration_.profile.granularity, store_, addresses_),
+      stream_ordered_memory_(
+          {store_, addresses_, configuration_.profile.granularity,
+           [this](const model::PoolChunk& chunk, bool visible) { return view_of_chunk(chunk, visible); }}),
       virtual_memory_(configuration_, store_, addresses_, *this, [this](Rule rule, const std::string& detail) {
         if (!warned_.contains(rule)) throw WarningDue{rule, detail};
-      }) {}
+      }) {
+  store_.set_reclaim([this](model::Place place) { return stream_ordered_memory_.give_back_unused(place); });
+}
 
 Machine::~Machine() {
   for (const auto& [address, range] : host_ranges_)
@@ -108,6 +113,9 @@ Answer Machine::find(CUdeviceptr address, std::uint64_t bytes, model::Accessor w
       return {CUDA_ERROR_INVALID_VALUE, Rule::access_peer,
               fmt::format("device {} has no peer access to memory of device {}", who.ordinal(), allocation->device)};
     if (Answer answer = heap_.resolve(address, bytes, segments); !answer.ok()) return answer;
+  } else if (stream_ordered_memory_.find(address) != nullptr) {
+    if (Answer answer = stream_ordered_memory_.resolve(address, bytes, who, write, segments); !answer.ok())
+      return answer;
   } else if (Answer answer = virtual_memory_.resolve(address, bytes, who, write, segments); !answer.ok()) {
     return answer;
   }
@@ -231,7 +239,8 @@ Machine::LiveObjects Machine::live_objects() {
           store_.live_allocations(),
           heap_.live_allocations(),
           physical_->live_exports(),
-          host_ranges_.size()};
+          host_ranges_.size(),
+          stream_ordered_memory_.live_allocations()};
 }
 
 Access::Access(Access&& other) noexcept

@@ -15,6 +15,7 @@
 #include "emulator/memory/host_views.hpp"
 #include "emulator/memory/physical_memory.hpp"
 #include "emulator/model/device_heap.hpp"
+#include "emulator/model/stream_ordered_memory.hpp"
 #include "emulator/model/virtual_memory.hpp"
 
 namespace cuvmm::emulator::api {
@@ -31,6 +32,7 @@ struct HostRange {
   bool allocated = false;
   std::uint64_t owner = 0;   // context
   std::uintptr_t begin = 0;  // of the memory that was taken from the process, if it is allocated
+  int managed_by = -1;       // the device of managed memory; -1: it is none
 };
 
 // The bytes behind an address range that somebody was found to be allowed to touch; the memory cannot die before this
@@ -53,6 +55,13 @@ class Access {
   std::vector<model::Allocation*> pinned_;
 };
 
+// A free in the order of a stream that was asked for and has not run.
+struct PendingFree {
+  CUdeviceptr address = 0;
+  std::uint64_t token = 0;
+  bool of_heap = false;  // it is memory of cuMemAlloc
+};
+
 struct AddressRange {
   CUdeviceptr address = 0;
   std::uint64_t bytes = 0;
@@ -60,7 +69,7 @@ struct AddressRange {
 
 // What the machine knows of a pointer.
 struct PointerFacts {
-  enum class Kind { heap, device_mapping, host_mapping, host };
+  enum class Kind { heap, device_mapping, host_mapping, host, managed, device_pool, host_pool, managed_pool };
   Kind kind = Kind::heap;
   int device = 0;
   std::uint64_t context = 0;                                 // of the memory that belongs to one
@@ -70,13 +79,22 @@ struct PointerFacts {
   model::Rights rights;                                      // of VMM's
   int handle_types = 0;
   bool rdma = false;
+  bool legacy_ipc = false;    // a legacy IPC handle can be made of it
   bool rounded = false;       // the mapping is larger than the allocation, up to the granularity
   bool tokens_taken = false;  // peer-to-peer tokens were asked for
   std::uint64_t buffer_id = 0;
+  std::uintptr_t pool = 0;  // the handle of the pool that it is from
 
   [[nodiscard]] bool is_mapping() const { return kind == Kind::device_mapping || kind == Kind::host_mapping; }
+  [[nodiscard]] bool is_pooled() const {
+    return kind == Kind::device_pool || kind == Kind::host_pool || kind == Kind::managed_pool;
+  }
+  [[nodiscard]] bool is_managed() const { return kind == Kind::managed || kind == Kind::managed_pool; }
+  [[nodiscard]] bool on_host() const {
+    return kind == Kind::host || kind == Kind::host_mapping || kind == Kind::host_pool;
+  }
   [[nodiscard]] CUmemAccess_flags rights_of(int ordinal) const {
-    return is_mapping() ? rights.get(model::Accessor::device(ordinal)) : access;
+    return is_mapping() || is_pooled() ? rights.get(model::Accessor::device(ordinal)) : access;
   }
   [[nodiscard]] bool open_to(int ordinal) const { return rights_of(ordinal) != CU_MEM_ACCESS_FLAGS_PROT_NONE; }
 };
@@ -122,6 +140,18 @@ class Machine final : private model::HostViewListener {
     }
   }
 
+  // Runs `work(StreamOrderedMemory&)` under the lock.
+  template <class Work>
+  auto with_pools(Work&& work) {
+    const std::lock_guard lock(mutex_);
+    return work(stream_ordered_memory_);
+  }
+
+  // cuMemFreeAsync of memory of pools and of cuMemAlloc: from begin_free on nobody else may ask for it.
+  Answer begin_free(CUdeviceptr address, model::StreamId stream, PendingFree& free);
+  void cancel_free(const PendingFree& free) noexcept;
+  void finish_free(const PendingFree& free) noexcept;
+
   // What the real driver lets pass although the rule forbids it: refused in strict mode, else a warning.
   Answer tolerated(Rule rule, std::string detail);
 
@@ -144,6 +174,10 @@ class Machine final : private model::HostViewListener {
   [[nodiscard]] std::optional<model::HeapAllocation> find_heap_allocation(CUdeviceptr address);
 
   Answer allocate_host(void** pointer, std::uint64_t bytes, unsigned flags, std::uint64_t owner);
+  // Memory of the process that the device may touch, too.
+  Answer allocate_managed(CUdeviceptr* pointer, std::uint64_t bytes, int device, std::uint64_t owner);
+  // The managed memory that begins there.
+  [[nodiscard]] std::optional<HostRange> find_managed(CUdeviceptr address);
   Answer free_host(void* pointer);
   Answer register_host(void* pointer, std::uint64_t bytes, unsigned flags, std::uint64_t owner);
   Answer unregister_host(void* pointer);
@@ -184,7 +218,7 @@ class Machine final : private model::HostViewListener {
   // What is alive, for tests and for reports of leaks.
   struct LiveObjects {
     std::size_t handles = 0, mappings = 0, reservations = 0, allocations = 0, heap_allocations = 0, exports = 0,
-                host_ranges = 0;
+                host_ranges = 0, pool_allocations = 0;
     friend bool operator==(const LiveObjects&, const LiveObjects&) = default;
   };
   [[nodiscard]] LiveObjects live_objects();
@@ -204,6 +238,7 @@ class Machine final : private model::HostViewListener {
   // Tells the receiver unless that was done before; without the lock, since it may call the driver.
   void give_warning(Rule rule, const std::string& detail);
   [[nodiscard]] memory::Piece piece(const model::Segment& segment);
+  [[nodiscard]] bool view_of_chunk(const model::PoolChunk& chunk, bool visible) noexcept;
   Answer find(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, AddressKind kind,
               Access& found);
   [[nodiscard]] Answer dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
@@ -220,6 +255,7 @@ class Machine final : private model::HostViewListener {
   model::PhysicalStore& store_;
   memory::HostViews host_views_;
   model::DeviceHeap heap_;
+  model::StreamOrderedMemory stream_ordered_memory_;
   model::VirtualMemory virtual_memory_;
   std::map<std::uintptr_t, HostRange> host_ranges_;
   std::set<CUdeviceptr> tokens_taken_;  // beginnings of mappings and allocations

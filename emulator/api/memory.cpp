@@ -50,6 +50,12 @@ CUresult EmulatedDriver::cuMemFree(CUdeviceptr pointer) {
     if (const auto allocation = machine_.find_heap_allocation(pointer); allocation && allocation->address == pointer)
       if (Answer finished = drain_users(allocation->owner, allocation->address, allocation->bytes); !finished.ok())
         return finished;
+    if (const auto managed = machine_.find_managed(pointer)) {
+      if (Answer finished = drain_users(managed->owner, managed->address, managed->bytes); !finished.ok())
+        return finished;
+      return machine_.free_host(reinterpret_cast<void*>(managed->address));
+    }
+    if (Answer freed; free_pooled(pointer, freed)) return freed;
     return machine_.free(pointer);
   });
 }
@@ -85,8 +91,11 @@ CUresult EmulatedDriver::cuMemFreeHost(void* pointer) {
   return initialised([&]() -> Answer {
     if (pointer == nullptr) return {};
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    if (const auto range = machine_.find_host_range(reinterpret_cast<std::uintptr_t>(pointer)))
+    if (const auto range = machine_.find_host_range(reinterpret_cast<std::uintptr_t>(pointer))) {
+      if (range->managed_by >= 0)
+        return {CUDA_ERROR_INVALID_VALUE, Rule::heap_pointer, fmt::format("{} is managed memory", pointer)};
       if (Answer finished = drain_users(range->owner, range->address, range->bytes); !finished.ok()) return finished;
+    }
     return machine_.free_host(pointer);
   });
 }

@@ -38,6 +38,7 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
     facts.context = allocation->owner;
     facts.range = facts.mapping = {allocation->address, allocation->bytes};
     facts.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    facts.legacy_ipc = allocation->opened == 0;
     facts.tokens_taken = tokens_taken_.contains(allocation->address);
     return facts;
   }
@@ -55,13 +56,31 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
     facts.tokens_taken = tokens_taken_.contains(mapping->address);
     return facts;
   }
+  if (const model::PoolAllocation* allocation = stream_ordered_memory_.find(pointer)) {
+    const model::Place place = allocation->pool->place();
+    const model::PoolKind& pool = allocation->pool->kind();
+    facts.kind = pool.managed      ? PointerFacts::Kind::managed_pool
+                 : place.is_host() ? PointerFacts::Kind::host_pool
+                                   : PointerFacts::Kind::device_pool;
+    facts.device = place.is_host() ? pool.device : place.device;
+    facts.range = facts.mapping = {allocation->address, allocation->bytes};
+    facts.rights = allocation->pool->rights;
+    facts.pool = allocation->pool->handle;
+    facts.buffer_id = allocation->id;
+    facts.tokens_taken = tokens_taken_.contains(allocation->address);
+    return facts;
+  }
   if (const HostRange* range = host_range(pointer)) {
     const bool read_only = !range->allocated && (range->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
     facts.kind = PointerFacts::Kind::host;
     facts.context = range->owner;
     facts.range = facts.mapping = {range->address, range->bytes};
     facts.access = read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    facts.rounded = range->allocated;
+    facts.rounded = range->allocated && range->managed_by < 0;
+    if (range->managed_by >= 0) {
+      facts.kind = PointerFacts::Kind::managed;
+      facts.device = range->managed_by;
+    }
     return facts;
   }
   return std::nullopt;
@@ -87,11 +106,12 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
   const bool vmm = facts->is_mapping();
   const Context* current = contexts_.current();
   const int device = current == nullptr ? facts->device : current->device;
-  const bool on_host = facts->kind == PointerFacts::Kind::host || facts->kind == PointerFacts::Kind::host_mapping;
+  const bool on_host = facts->on_host();
+  const bool managed = facts->is_managed();
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: {
       const CUcontext owner = contexts_.find_by_id(facts->context);
-      if (owner == nullptr && !vmm) return unknown_attribute(attribute);
+      if (owner == nullptr && !vmm && !facts->is_pooled()) return unknown_attribute(attribute);
       return give(data, owner);
     }
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -103,12 +123,12 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
       if (!facts->open_to(device) || machine_.needs_peer_access(*facts, device)) return unknown_attribute(attribute);
       return give(data, pointer);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (!on_host) return unknown_attribute(attribute);
-      if (vmm && facts->rights.get(model::Accessor::host()) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+      if (!on_host && !managed) return unknown_attribute(attribute);
+      if ((vmm || facts->is_pooled()) && facts->rights.get(model::Accessor::host()) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
         return unknown_attribute(attribute);
       return give(data, pointer);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: {
-      if (on_host) return unknown_attribute(attribute);
+      if (on_host || managed) return unknown_attribute(attribute);
       machine_.note_tokens_taken(*facts);
       const std::array<unsigned long long, 2> tokens = {facts->mapping.address, 1};
       return give(data, tokens);
@@ -116,11 +136,12 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return give(data, facts->tokens_taken ? 1U : 0U);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return give(data, facts->kind == PointerFacts::Kind::heap ? 1U : 0U);
+      return give(data, facts->legacy_ipc ? 1U : 0U);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      return give(data, 0U);
+      return give(data, managed ? 1U : 0U);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-      return give(data, static_cast<unsigned long long>(vmm ? facts->buffer_id : facts->mapping.address));
+      return give(
+          data, static_cast<unsigned long long>(vmm || facts->is_pooled() ? facts->buffer_id : facts->mapping.address));
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return give(data, facts->device);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -136,7 +157,7 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return give(data, vmm && current == nullptr ? 0U : static_cast<unsigned>(facts->rights_of(device)));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      return give(data, static_cast<void*>(nullptr));
+      return give(data, facts->pool);
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: {
       const std::uint64_t granule = facts->rounded ? machine_.configuration().profile.granularity : 1;
       return give(data, static_cast<std::size_t>((facts->mapping.bytes + granule - 1) / granule * granule));
@@ -144,7 +165,8 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return give(data, facts->mapping.address);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      return give(data, static_cast<unsigned long long>(vmm ? facts->buffer_id : facts->mapping.address));
+      return give(
+          data, static_cast<unsigned long long>(vmm || facts->is_pooled() ? facts->buffer_id : facts->mapping.address));
     default:
       if (static_cast<int>(attribute) == hardware_decompression) return give(data, 0U);
       return unknown_attribute(attribute);

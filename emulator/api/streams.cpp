@@ -108,7 +108,8 @@ CUresult EmulatedDriver::cuStreamDestroy(CUstream stream) {
 }
 
 CUresult EmulatedDriver::cuStreamSynchronize(CUstream stream) {
-  return with_stream(stream, [&](const StreamEntry& entry) { return engine_.synchronize_stream(entry.stream); });
+  return with_stream(stream,
+                     [&](const StreamEntry& entry) { return synchronized(engine_.synchronize_stream(entry.stream)); });
 }
 
 CUresult EmulatedDriver::cuStreamQuery(CUstream stream) {
@@ -131,9 +132,40 @@ CUresult EmulatedDriver::cuStreamGetFlags(CUstream stream, unsigned int* flags) 
   });
 }
 
+CUresult EmulatedDriver::cuStreamGetPriority(CUstream stream, int* priority) {
+  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+    if (priority == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "priority must not be null"};
+    if (Answer refused = engine_.check_context(entry.stream->context); !refused.ok()) return refused;
+    *priority = entry.stream->priority;
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuStreamGetId(CUstream stream, unsigned long long* id) {
+  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+    if (id == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "streamId must not be null"};
+    unsigned flags = 0;  // asking for the number is as asking for the flags, to a capture
+    if (Answer refused = engine_.stream_flags(entry.stream, flags); !refused.ok()) return refused;
+    *id = entry.stream->id;
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuCtxGetStreamPriorityRange(int* least_priority, int* greatest_priority) {
+  return with_context([&](const ActiveContext&) -> Answer {
+    if (least_priority != nullptr) *least_priority = lowest_priority;
+    if (greatest_priority != nullptr) *greatest_priority = highest_priority;
+    return {};
+  });
+}
+
 CUresult EmulatedDriver::cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
-    return engine_.wait_event(entry.stream, events_.find(event), flags);
+    const auto found = events_.find(event);
+    Answer waits = engine_.wait_event(entry.stream, found, flags);
+    if (waits.ok() && !is_captured(entry.stream))
+      machine_.with_pools([&](model::StreamOrderedMemory& memory) { memory.note_wait(entry.stream->id, found->id); });
+    return waits;
   });
 }
 

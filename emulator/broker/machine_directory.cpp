@@ -26,9 +26,11 @@ constexpr ::mode_t nobody_else = 0700;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-void make(const std::string& path) {
-  if (::mkdir(path.c_str(), nobody_else) != 0 && errno != EEXIST)
-    throw_errno(fmt::format("cannot make the directory '{}' of an emulated machine", path));
+// Whether it was not there.
+bool make(const std::string& path) {
+  if (::mkdir(path.c_str(), nobody_else) == 0) return true;
+  if (errno != EEXIST) throw_errno(fmt::format("cannot make the directory '{}' of an emulated machine", path));
+  return false;
 }
 
 // Nothing if it is not there.
@@ -79,11 +81,16 @@ MachineDirectory MachineDirectory::open_locked(const std::string& path,
                                                std::chrono::steady_clock::time_point deadline) {
   constexpr std::chrono::milliseconds pause(2);
   for (;; std::this_thread::sleep_for(pause)) {
-    make(path);
-    MachineDirectory directory(path, opened(path));
-    if (directory.directory_) {
-      check_private(path, directory.directory_);
-      if (directory.try_lock() && directory.lock_ && directory.is_current()) return directory;
+    const bool made = make(path);
+    try {
+      MachineDirectory directory(path, opened(path));
+      if (directory.directory_) {
+        check_private(path, directory.directory_);
+        if (directory.try_lock() && directory.lock_ && directory.is_current()) return directory;
+      }
+    } catch (...) {
+      if (made) ::rmdir(path.c_str());  // unless somebody else uses it by now
+      throw;
     }
     if (std::chrono::steady_clock::now() > deadline)
       throw std::system_error(
@@ -92,6 +99,10 @@ MachineDirectory MachineDirectory::open_locked(const std::string& path,
                       "the machine and does not get on: end that process, or name another machine",
                       path));
   }
+}
+
+bool MachineDirectory::has_socket() const noexcept {
+  return ::faccessat(directory_.get(), socket_name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 bool MachineDirectory::try_lock() {
@@ -156,7 +167,7 @@ std::string machines_of_user() {
   const bool usable = runtime != nullptr && *runtime == '/' && ::stat(runtime, &status) == 0 &&
                       S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
   const std::string path = usable ? std::string(runtime) + "/cuvmm" : fmt::format("/tmp/cuvmm-{}", ::geteuid());
-  make(path);
+  static_cast<void>(make(path));
   const FileDescriptor directory = opened(path);
   if (!directory) throw_errno(path);
   check_private(path, directory);

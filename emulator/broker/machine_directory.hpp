@@ -30,6 +30,9 @@ class MachineDirectory {
   // A path of a file in it that is short, as those of sockets have to be. Good in this process.
   [[nodiscard]] std::string short_path(const char* name) const;
 
+  // Whether a broker was made for it: under the lock there is none without.
+  [[nodiscard]] bool has_socket() const noexcept;
+
   // Takes the lock if it is free. Where the directory was removed by somebody, nobody can come any more: true as well.
   [[nodiscard]] bool try_lock();
   void unlock() noexcept;

@@ -69,6 +69,7 @@ class MachineState {
   void is_zero(const DeadExtent& extent);
 
   [[nodiscard]] std::size_t clients() const { return clients_.size(); }
+  [[nodiscard]] bool is_client(ClientId client) const { return clients_.contains(client); }
   [[nodiscard]] std::size_t exports() const { return exports_.size(); }
   [[nodiscard]] std::size_t importable_exports_of(ClientId client) const;
   [[nodiscard]] std::size_t allocations() const { return allocations_.size(); }

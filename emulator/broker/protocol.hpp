@@ -17,7 +17,7 @@
 
 namespace cuvmm::emulator::broker {
 
-inline constexpr std::uint16_t protocol_version = 1;
+inline constexpr std::uint16_t protocol_version = 2;
 inline constexpr std::size_t most_message_bytes = std::size_t{1} << 16;
 
 enum class PlaceKind : std::uint8_t { device, host };
@@ -148,9 +148,11 @@ struct ExportToken {  // answered by Token
 struct ImportToken {  // answered by Memory
   TokenKind kind = TokenKind::fabric;
   std::uint64_t token = 0;
+  std::uint64_t owner = 0;  // of legacy IPC: the process that made the handle
   static void fields(auto& self, auto&& field) {
     field(self.kind);
     field(self.token);
+    field(self.owner);
   }
 };
 
@@ -201,9 +203,10 @@ enum class Refusal : std::uint8_t {
   not_known,         // no such memory, export or handle, or none that this process may have
   descriptor_limit,  // detail: how many are open
   no_descriptor,     // the system gives none; detail: errno
+  owner_gone,        // the process that made the handle has ended
 };
 constexpr bool valid(Refusal refusal) {
-  return refusal <= Refusal::no_descriptor;
+  return refusal <= Refusal::owner_gone;
 }
 
 struct Refused {

@@ -139,6 +139,10 @@ class Engine {
   Answer end_capture(const StreamPointer& stream, GraphPointer& graph);
   Answer is_capturing(const StreamPointer& stream, abi::CUstreamCaptureStatus& status);
   Answer capture_info(const StreamPointer& stream, CaptureInfo& info);
+  // Nodes that the stream's next captured operation depends on: added to those that it has, or in their place.
+  // cuStreamUpdateCaptureDependencies.
+  Answer update_capture_dependencies(const StreamPointer& stream, const std::vector<const GraphNode*>& nodes,
+                                     bool replace);
   // Sets the calling thread's mode and puts the former one into `mode`. A mode that does not exist, which the caller
   // may have judged, works as THREAD_LOCAL. cuThreadExchangeStreamCaptureMode.
   Answer exchange_capture_mode(abi::CUstreamCaptureMode& mode);

@@ -282,6 +282,35 @@ Answer Engine::capture_info(const StreamPointer& stream, CaptureInfo& info) {
   return {};
 }
 
+Answer Engine::update_capture_dependencies(const StreamPointer& stream, const std::vector<const GraphNode*>& nodes,
+                                           bool replace) {
+  Lock lock(scheduler_);
+  if (Answer answer = usable(lock, stream); !answer.ok()) {
+    return answer;
+  }
+  const auto capture = stream->capture;
+  if (!capture) {
+    return {abi::CUDA_ERROR_ILLEGAL_STATE, Rule::capture_begun, "the stream is not being captured"};
+  }
+  if (capture->invalidated) {
+    return answer_invalidated();
+  }
+  auto dependencies = replace ? std::vector<const GraphNode*>() : stream->capture_dependencies;
+  for (const GraphNode* node : nodes) {
+    const bool known = std::any_of(capture->graph->nodes.begin(), capture->graph->nodes.end(),
+                                   [&](const auto& own) { return own.get() == node; });
+    if (!known) {
+      return {abi::CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+              "a dependency must be a node of the graph that is being captured"};
+    }
+    if (!contains(dependencies, node)) {
+      dependencies.push_back(node);
+    }
+  }
+  stream->capture_dependencies = std::move(dependencies);
+  return {};
+}
+
 abi::CUstreamCaptureMode Engine::thread_mode(const Lock&) const {
   const auto found = thread_modes_.find(this_thread_number());
   return found == thread_modes_.end() ? abi::CU_STREAM_CAPTURE_MODE_GLOBAL : found->second.mode;

@@ -26,7 +26,13 @@ Answer Engine::instantiate(const GraphPointer& graph, GraphExecPointer& exec) {
       return answer;
     }
   }
-  exec = std::make_shared<const GraphExec>(next_id_++, *graph);
+  const bool has_memory = std::any_of(graph->nodes.begin(), graph->nodes.end(),
+                                      [](const auto& node) { return node->operation.graph_memory.address != 0; });
+  if (has_memory && !graph->instantiated.expired()) {
+    return {abi::CUDA_ERROR_NOT_SUPPORTED, Rule::graph_memory,
+            "the graph allocates memory, and is instantiated already"};
+  }
+  graph->instantiated = exec = std::make_shared<const GraphExec>(next_id_++, *graph);
   return {};
 }
 

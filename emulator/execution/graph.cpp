@@ -97,15 +97,15 @@ bool all_before(const Graph& graph, const std::vector<const GraphNode*>& last) {
   return std::all_of(before.begin(), before.end(), [](bool is_before) { return is_before; });
 }
 
-GraphExec::GraphExec(std::uint64_t id_, const Graph& graph) : id(id_) {
+GraphExec::GraphExec(std::uint64_t id_, const Graph& graph) : id(id_), kept(graph.kept) {
   for (const auto& node : graph.nodes) {
     std::vector<std::size_t> dependencies;
     for (const GraphNode* dependency : node->dependencies) {
       dependencies.push_back(dependency->index);
     }
     const Operation& operation = node->operation;
-    nodes.push_back(
-        {operation.kind, operation.run, operation.description, std::move(dependencies), operation.external_event});
+    nodes.push_back({operation.kind, operation.run, operation.description, std::move(dependencies),
+                     operation.external_event, operation.graph_memory});
     touches.insert(touches.end(), operation.touches.begin(), operation.touches.end());
   }
 }

@@ -13,6 +13,8 @@
 
 namespace cuvmm::emulator::execution {
 
+struct GraphExec;
+
 struct GraphNode {
   std::size_t index = 0;  // its place in Graph::nodes; dependencies have smaller ones
   Operation operation;
@@ -26,6 +28,8 @@ struct Graph {
 
   const std::uint64_t id;
   std::vector<std::unique_ptr<GraphNode>> nodes;
+  std::vector<std::shared_ptr<void>> kept;              // objects that live as long as the graph and what is made of it
+  mutable std::weak_ptr<const GraphExec> instantiated;  // the latest; guarded by the engine's mutex
 
   const GraphNode* add(Operation operation, std::vector<const GraphNode*> dependencies);
 };
@@ -42,6 +46,7 @@ struct GraphExec {
     std::string description;
     std::vector<std::size_t> dependencies;  // indices of nodes before this one
     std::shared_ptr<Event> external_event;  // of an external record or wait node
+    GraphMemoryNode graph_memory;
   };
 
   GraphExec(std::uint64_t id_, const Graph& graph);
@@ -49,6 +54,7 @@ struct GraphExec {
   const std::uint64_t id;
   std::vector<Node> nodes;
   std::vector<TouchedRange> touches;                // of all nodes
+  std::vector<std::shared_ptr<void>> kept;          // Graph::kept
   mutable std::shared_ptr<Completion> last_launch;  // guarded by the engine's mutex
 
   // Whether a launch runs node `first` before node `second` in any case.

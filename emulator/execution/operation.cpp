@@ -50,6 +50,10 @@ const char* name_of(OperationKind kind) noexcept {
       return "event wait";
     case OperationKind::graph:
       return "graph launch";
+    case OperationKind::memory_allocation:
+      return "memory allocation";
+    case OperationKind::memory_free:
+      return "memory free";
   }
   return "operation";
 }

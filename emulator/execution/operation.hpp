@@ -24,6 +24,8 @@ enum class OperationKind {
   event_record,
   event_wait,
   graph,
+  memory_allocation,
+  memory_free,
 };
 
 [[nodiscard]] const char* name_of(OperationKind kind) noexcept;
@@ -33,6 +35,12 @@ struct TouchedRange {
   abi::CUdeviceptr address = 0;
   std::size_t bytes = 0;
   bool write = false;
+};
+
+// What a node of a graph does to memory that graphs allocate; the engine keeps it for the launches' sake.
+struct GraphMemoryNode {
+  abi::CUdeviceptr address = 0;  // 0: nothing
+  bool frees = false;            // it does not allocate, but frees
 };
 
 // An operation is a value. The engine runs a copy of `run` that nothing has run before: state that `run` holds by value
@@ -50,6 +58,7 @@ struct Operation {
   std::shared_ptr<Event>
       external_event{};             // filled in by the engine: what an external node of a graph records or awaits
   std::function<Answer()> check{};  // whether a graph with it can be instantiated; empty if it always can
+  GraphMemoryNode graph_memory{};
 };
 
 // Runs `operation` once: sets the mark of inside_host_function() or inside_kernel(), turns exceptions into faults.

@@ -17,7 +17,8 @@ Allocation& PhysicalStore::keep(const Allocation& facts) {
 }
 
 Allocation* PhysicalStore::create(Place place, std::uint64_t bytes, const abi::CUmemAllocationProp& properties) {
-  const auto id = supply_.take(place, bytes, properties);
+  auto id = supply_.take(place, bytes, properties);
+  if (!id && reclaim_ && bytes <= supply_.total(place) && reclaim_(place)) id = supply_.take(place, bytes, properties);
   return id ? &keep({*id, place, bytes, properties, false, 0}) : nullptr;
 }
 

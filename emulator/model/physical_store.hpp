@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "driver/abi.hpp"
 #include "emulator/model/physical_supply.hpp"
@@ -15,6 +17,9 @@ namespace cuvmm::emulator::model {
 class PhysicalStore {
  public:
   explicit PhysicalStore(PhysicalSupply& supply) : supply_(supply) {}
+
+  // Called when a place has too little left: gives back what the process has of it and does not use, if there is any.
+  void set_reclaim(std::function<bool(Place)> reclaim) { reclaim_ = std::move(reclaim); }
 
   // New memory with one reference, held by the caller; null if the place has too little left. Throws as the supply
   // does.
@@ -36,6 +41,7 @@ class PhysicalStore {
   Allocation& keep(const Allocation& facts);
 
   PhysicalSupply& supply_;
+  std::function<bool(Place)> reclaim_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Allocation>> allocations_;
 };
 

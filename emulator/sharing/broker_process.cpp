@@ -15,6 +15,7 @@
 #include <cstring>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 namespace cuvmm::emulator::sharing {
@@ -105,6 +106,18 @@ FileDescriptor out_of_the_way(int descriptor) {
   return copy;
 }
 
+// A broker ends at once, and leaves another process to the system. Whether this one did until the deadline. Somebody of
+// this process may have waited for it already.
+bool ends(pid_t process, std::chrono::steady_clock::time_point deadline) {
+  constexpr std::chrono::milliseconds pause(2);
+  while (true) {
+    const pid_t ended = ::waitpid(process, nullptr, WNOHANG);
+    if (ended == process || (ended < 0 && errno != EINTR)) return true;
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 }  // namespace
 
 std::string broker_program() {
@@ -126,7 +139,8 @@ std::string broker_program() {
                   fmt::join(candidates, ", ")));
 }
 
-void start_broker(const broker::MachineDirectory& directory, const broker::Task& task) {
+void start_broker(const broker::MachineDirectory& directory, const broker::Task& task,
+                  std::chrono::steady_clock::time_point deadline) {
   const std::string program = broker_program();
   const FileDescriptor listener = listening(directory);
   const FileDescriptor given_listener = out_of_the_way(listener.get());
@@ -145,10 +159,17 @@ void start_broker(const broker::MachineDirectory& directory, const broker::Task&
     throw std::system_error(error, std::generic_category(),
                             fmt::format("cannot start the broker of the emulated machine, '{}'", program));
   }
-  // It ends at once, and leaves the broker to the system. Somebody of this process may have waited for it already.
-  int status = 0;
-  while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
-  }
+  if (ends(process, deadline)) return;
+  ::kill(-process, SIGKILL);  // it has a session of its own
+  ::waitpid(process, nullptr, 0);
+  ::unlinkat(directory.descriptor(), broker::socket_name, 0);
+  throw std::system_error(
+      ETIMEDOUT, std::generic_category(),
+      fmt::format(
+          "the program '{}' was started as the broker of the emulated machine, to serve the socket '{}/{}', and "
+          "does not behave as one: it neither ended nor left one behind in time (broker-patience); name another "
+          "program in CUVMM_EMULATOR_BROKER, or none",
+          program, directory.path(), broker::socket_name));
 }
 
 }  // namespace cuvmm::emulator::sharing

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "emulator/broker/machine_directory.hpp"
 #include "emulator/broker/packet.hpp"
 
 namespace cuvmm::emulator::sharing {
@@ -38,7 +39,11 @@ void Connection::wait_for(short events) {
   const auto deadline = std::chrono::steady_clock::now() + patience_;
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) lose(fmt::format("its broker did not answer within {} ms", patience_.count()));
+    if (left.count() <= 0)
+      lose(fmt::format(
+          "its broker, which serves the socket '{}/{}', did not answer within {} ms (broker-patience); end it, or "
+          "name another machine",
+          machine_, broker::socket_name, patience_.count()));
     pollfd socket{socket_.get(), events, 0};
     const int ready = ::poll(&socket, 1, static_cast<int>(left.count()));
     if (ready > 0) return;

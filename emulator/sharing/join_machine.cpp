@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -23,7 +24,21 @@ namespace {
 
 using memory::FileDescriptor;
 
-constexpr std::chrono::seconds patience(60);  // a loaded machine may take long; what hangs is told at last
+// A loaded machine may take long; what hangs is told at last.
+std::chrono::seconds patience_of(const Configuration& configuration) {
+  return std::chrono::seconds(configuration.broker_patience);
+}
+
+rlim_t most_descriptors() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
+
+// What else there is to say where descriptors may be what is missing.
+std::string hint_at_descriptors() {
+  return fmt::format("this process may have {} descriptors open, its limit RLIMIT_NOFILE; raise that (ulimit -n)",
+                     most_descriptors());
+}
 
 broker::Task task_for(const Configuration& configuration, const std::string& path) {
   const Profile& profile = configuration.profile;
@@ -94,27 +109,40 @@ void refuse_unless_built_in(const Configuration& configuration) {
                     configuration.profile.name));
 }
 
+// For who has the lock, where nobody listens.
+FileDescriptor connection_to_new_broker(const Configuration& configuration, broker::MachineDirectory& directory,
+                                        std::chrono::steady_clock::time_point deadline) {
+  constexpr rlim_t few_descriptors = 32;  // with fewer a broker may not come up
+  try {
+    directory.make_channels(configuration.imex_channel_count());
+    start_broker(directory, task_for(configuration, directory.path()), deadline);
+    if (FileDescriptor socket = connected(directory, deadline)) return socket;
+    throw std::system_error(
+        ECONNREFUSED, std::generic_category(),
+        fmt::format("the broker of the emulated machine '{}', the program '{}', ended at once{}{}", directory.path(),
+                    broker_program(), most_descriptors() < few_descriptors ? "; " : "",
+                    most_descriptors() < few_descriptors ? hint_at_descriptors() : ""));
+  } catch (...) {
+    directory.remove();  // a broker that came up all the same ends once its directory is gone
+    throw;
+  }
+}
+
 // Under the lock somebody listens, or nobody does and nobody else begins to.
 FileDescriptor connection_to(const Configuration& configuration, const std::string& path, FileDescriptor& channels) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto deadline = std::chrono::steady_clock::now() + patience_of(configuration);
   broker::MachineDirectory directory = broker::MachineDirectory::open_locked(path, deadline);
-  FileDescriptor socket = connected(directory, deadline);
-  if (!socket) {
-    try {
-      directory.make_channels(configuration.imex_channel_count());
-      start_broker(directory, task_for(configuration, path));
-    } catch (...) {
-      directory.remove();
-      throw;
-    }
+  FileDescriptor socket;
+  try {
     socket = connected(directory, deadline);
+  } catch (...) {
+    if (!directory.has_socket()) directory.remove();
+    throw;
   }
+  if (!socket) socket = connection_to_new_broker(configuration, directory, deadline);
   channels = FileDescriptor(
       ::openat(directory.descriptor(), broker::channels_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   directory.unlock();
-  if (!socket)
-    throw std::system_error(ECONNREFUSED, std::generic_category(),
-                            fmt::format("the broker of the emulated machine '{}' ended at once", path));
   return socket;
 }
 
@@ -124,8 +152,14 @@ std::unique_ptr<memory::PhysicalMemory> join_machine(Configuration& configuratio
   refuse_unless_built_in(configuration);
   const std::string path = path_of(configuration.machine);
   FileDescriptor channels;
-  FileDescriptor socket = connection_to(configuration, path, channels);
-  auto connection = std::make_unique<Connection>(std::move(socket), path, patience);
+  FileDescriptor socket;
+  try {
+    socket = connection_to(configuration, path, channels);
+  } catch (const std::system_error& error) {
+    if (error.code().value() != EMFILE) throw;
+    throw std::system_error(error.code(), fmt::format("{}; {}", error.what(), hint_at_descriptors()));
+  }
+  auto connection = std::make_unique<Connection>(std::move(socket), path, patience_of(configuration));
   const broker::Reply reply = connection->ask(broker::Hello{configuration.node});
   if (const auto* const refused = std::get_if<broker::Refused>(&reply)) {
     if (refused->why == broker::Refusal::no_such_node)

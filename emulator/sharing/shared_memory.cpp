@@ -219,7 +219,7 @@ Answer SharedMemory::import_fabric(model::Allocation** memory, const CUmemFabric
   if (!content || content->machine != machine_) return gone;
   settle();
   auto note = make_note();
-  const broker::Reply reply = connection_->ask(broker::ImportToken{broker::TokenKind::fabric, content->token});
+  const broker::Reply reply = connection_->ask(broker::ImportToken{broker::TokenKind::fabric, content->token, {}});
   if (is(reply, broker::Refusal::not_known)) return gone;
   *memory = &adopt(std::move(note), expect<broker::Memory>(reply).allocation);
   return {};
@@ -247,7 +247,10 @@ Answer SharedMemory::import_ipc(memory::IpcRange* range, const CUipcMemHandle& h
     return {CUDA_ERROR_INVALID_CONTEXT, Rule::ipc_other_process, "the handle comes from this process"};
   settle();
   auto note = make_note();
-  const broker::Reply reply = connection_->ask(broker::ImportToken{broker::TokenKind::ipc, content->token});
+  const broker::Reply reply =
+      connection_->ask(broker::ImportToken{broker::TokenKind::ipc, content->token, content->client});
+  if (is(reply, broker::Refusal::owner_gone))
+    return {CUDA_ERROR_INVALID_HANDLE, Rule::ipc_open, "the process that made the handle has ended"};
   if (is(reply, broker::Refusal::not_known)) return gone;
   model::Allocation& memory = adopt(std::move(note), expect<broker::Memory>(reply).allocation);
   if (content->offset > memory.bytes || content->bytes > memory.bytes - content->offset) {

@@ -25,6 +25,7 @@ enum class ErrorKind : unsigned char {
   invalid_use,             // InvalidUse
   timed_out,               // TimedOut
   peer_gone,               // PeerGone
+  protocol_violation,      // ProtocolViolation
   device_lost,             // DeviceLost
   driver_unavailable,      // DriverUnavailable
 };
@@ -135,6 +136,12 @@ class TimedOut : public Error {
 class PeerGone : public Error {
  public:
   explicit PeerGone(Failure failure) : Error(ErrorKind::peer_gone, std::move(failure)) {}
+};
+
+// Another process sent what is no message of this library's, or one of another version. Nothing of it is used.
+class ProtocolViolation : public Error {
+ public:
+  explicit ProtocolViolation(Failure failure) : Error(ErrorKind::protocol_violation, std::move(failure)) {}
 };
 
 // The context is beyond repair (an illegal address, say): each further call on it fails with the same code.

@@ -29,8 +29,9 @@ struct MappedRangeOptions {
 
   MemoryProperties memory{};  // of the chunks that the range creates
 
-  // What happens where compression or GPUDirect RDMA is asked for and cannot be had: the range does without, and
-  // properties() tells; or it throws NotSupported.
+  // What happens where compression, GPUDirect RDMA, or fabric handles beside other handle types, are asked for and
+  // cannot be had: the range does without, and properties() tells (of fabric handles source()->fabric_refusal() tells
+  // why); or it throws NotSupported.
   bool require_features = false;
 
   // Who may access all chunks, present and future. Empty: where the memory lies may read and write, that is the device,

@@ -37,6 +37,12 @@ class HandleTypes {
   }
   [[nodiscard]] constexpr bool empty() const noexcept { return bits_ == 0; }
   [[nodiscard]] constexpr unsigned bits() const noexcept { return bits_; }
+  // The set without that type.
+  [[nodiscard]] constexpr HandleTypes without(HandleType type) const noexcept {
+    HandleTypes rest;
+    rest.bits_ = bits_ & ~static_cast<unsigned>(type);
+    return rest;
+  }
   friend constexpr HandleTypes operator|(HandleTypes a, HandleTypes b) noexcept {
     HandleTypes both;
     both.bits_ = a.bits_ | b.bits_;
@@ -67,5 +73,8 @@ enum class Granularity : int { minimum = 0, recommended = 1 };
 
 // "device 0", "host", "host NUMA node 1".
 [[nodiscard]] std::string to_string(const Location& location);
+
+// "POSIX file descriptor", "POSIX file descriptor and fabric handle", "none": for people.
+[[nodiscard]] std::string to_string(HandleTypes types);
 
 }  // namespace cuvmm

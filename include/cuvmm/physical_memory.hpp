@@ -25,8 +25,8 @@ class RangeAddresses;
 class PhysicalMemory {
  public:
   // Creates memory of exactly `bytes` bytes. Throws InvalidUse if that is not a multiple of the granularity (see
-  // rounded_up), OutOfDeviceMemory or OutOfHostMemory, NotPermitted for fabric handles without an IMEX channel, and
-  // other Errors as the driver fails.
+  // rounded_up), OutOfDeviceMemory or OutOfHostMemory, NotPermitted for fabric handles without an IMEX channel,
+  // NotSupported for handles of Windows, and other Errors as the driver fails.
   [[nodiscard]] static PhysicalMemory create(const Driver& driver, const MemoryProperties& properties,
                                              std::size_t bytes);
 

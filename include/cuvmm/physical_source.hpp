@@ -98,6 +98,11 @@ class PhysicalSource {
   // for re-use at that location is released, then queues are drained, then the hooks are called, and it is tried again
   // after each that gave something. Throws as PhysicalMemory::create does; OutOfDeviceMemory and OutOfHostMemory also
   // where the budget does not allow it, with asked, live and recyclable bytes filled in.
+  //
+  // Fabric handles that are asked for beside other handle types are done without where the driver does not permit or
+  // support them (guide 4.16.3.1): the memory's properties() tell what was got, fabric_refusal() why. The driver is
+  // asked once for each location, and never again after it refused. Asked for alone, they are a demand; and a lack of
+  // memory is reported as that.
   [[nodiscard]] SharedPhysicalMemory acquire(const MemoryProperties& properties, std::size_t bytes);
   [[nodiscard]] Result<SharedPhysicalMemory> try_acquire(const MemoryProperties& properties, std::size_t bytes);
 
@@ -120,6 +125,9 @@ class PhysicalSource {
   [[nodiscard]] PhysicalSourceCounters counters() const;
   [[nodiscard]] std::size_t existing_bytes(const Location& location) const;  // in use or waiting for re-use
   [[nodiscard]] std::optional<std::size_t> budget(const Location& location) const;
+  // Why memory there is created without fabric handles; nothing as long as the driver has not refused them. Known of a
+  // driver, whichever source asked.
+  [[nodiscard]] std::optional<Failure> fabric_refusal(const Location& location) const;
   [[nodiscard]] const Driver& driver() const noexcept;
 
  private:

@@ -1,6 +1,6 @@
 # The Debian packages that building, testing and linting need.
 packages=(
-  g++ cmake ninja-build ccache pkg-config python3 git
+  g++ cmake ninja-build ccache pkg-config python3 python3-venv git
   clang clang-format clang-tidy
   libfmt-dev libcli11-dev nlohmann-json3-dev libgtest-dev libbenchmark-dev librapidcheck-dev libnuma-dev
 )

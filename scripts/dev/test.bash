@@ -13,17 +13,34 @@ step_lint() { lint_command; }
 # run_tests PRESET: builds it and runs its tests, the ones on a GPU too where there is one. Tests are started one a core;
 # a test that needs the machine for itself says so (RUN_SERIAL).
 run_tests() {
-  local preset=$1 reason chosen=()
+  local preset=$1 reason chosen=() excluded=none
   install_packages
   rm -f "$root/build/$preset/tests.log"
   build "$preset"
   if reason=$("$root/scripts/why_no_gpu"); then
     say "a GPU is here: the tests on it run too"
   else
-    chosen=(--label-exclude '^gpu$')
+    excluded+='|gpu'
     say "tests on a GPU are skipped: $reason"
   fi
+  if ! reason=$(why_no_python_tests "$preset"); then
+    excluded+='|python'
+    say "tests in Python are skipped: $reason"
+  fi
+  [ "$excluded" = none ] || chosen=(--label-exclude "^($excluded)\$")
   run_ctest "$preset" "${chosen[@]}"
+}
+
+# Exits with 0 where the preset's tests in Python can run; elsewhere says why they cannot and exits with 1. The first time
+# this makes their environment, which needs a network.
+why_no_python_tests() {
+  case "$1" in
+    asan | tsan)
+      echo "a sanitizer's runtime cannot be loaded into Python"
+      return 1
+      ;;
+  esac
+  "$root/scripts/python_environment" "$root/build/$1/python" "$root/tests/python/requirements.txt"
 }
 
 run_ctest() {

@@ -15,6 +15,8 @@ struct CUfunc_st;
 struct CUgraph_st;
 struct CUgraphNode_st;
 struct CUgraphExec_st;
+struct CUmemPoolHandle_st;
+struct CUuserObject_st;
 
 namespace cuvmm::abi {
 
@@ -28,6 +30,8 @@ using CUfunction = ::CUfunc_st*;
 using CUgraph = ::CUgraph_st*;
 using CUgraphNode = ::CUgraphNode_st*;
 using CUgraphExec = ::CUgraphExec_st*;
+using CUmemoryPool = ::CUmemPoolHandle_st*;
+using CUuserObject = ::CUuserObject_st*;
 using CUmemGenericAllocationHandle = unsigned long long;
 using CUhostFn = void (*)(void*);
 
@@ -193,6 +197,42 @@ struct CUuuid {
   char bytes[16];
 };
 
+// Stream-ordered memory: pools, and memory that graphs allocate.
+
+enum CUmemPool_attribute : int {
+  CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
+  CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC = 2,
+  CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3,
+  CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
+  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+  CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH = 6,
+  CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
+  CU_MEMPOOL_ATTR_USED_MEM_HIGH = 8,
+};
+
+enum CUgraphMem_attribute : int {
+  CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT = 0,
+  CU_GRAPH_MEM_ATTR_USED_MEM_HIGH = 1,
+  CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
+  CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH = 3,
+};
+
+enum CUmemAttach_flags : int {
+  CU_MEM_ATTACH_GLOBAL = 1,
+  CU_MEM_ATTACH_HOST = 2,
+  CU_MEM_ATTACH_SINGLE = 4,
+};
+
+struct CUmemPoolProps {
+  CUmemAllocationType allocType;
+  CUmemAllocationHandleType handleTypes;
+  CUmemLocation location;
+  void* win32SecurityAttributes;
+  std::size_t maxSize;
+  unsigned short usage;
+  unsigned char reserved[54];
+};
+
 // Multicast.
 
 enum CUmulticastGranularity_flags : int {
@@ -252,6 +292,9 @@ inline CUstream legacy_stream() noexcept {
 inline CUstream per_thread_stream() noexcept {
   return reinterpret_cast<CUstream>(std::uintptr_t{2});
 }  // CU_STREAM_PER_THREAD
+
+inline constexpr unsigned CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1;
+inline constexpr unsigned CU_GRAPH_USER_OBJECT_MOVE = 1;
 
 // cuGetProcAddress; the loaded driver alone calls it, so it is in no list.
 

@@ -19,6 +19,7 @@ enum class EntryPointGroup : unsigned char {
   device,
   context,
   memory,
+  pool,
   vmm,
   sharing,
   copy,

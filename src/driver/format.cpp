@@ -97,6 +97,13 @@ std::string format_properties(const CUmemAllocationProp& properties) {
                      int{properties.allocFlags.usage});
 }
 
+std::string format_pool_properties(const CUmemPoolProps& properties) {
+  return fmt::format(
+      "{{{}, location {}, handle types {}, at most {}, usage {}}}", allocation_type(properties.allocType),
+      format_location(properties.location), format_handle_types(static_cast<unsigned>(properties.handleTypes)),
+      properties.maxSize == 0 ? "what there is" : format_unsigned("size", properties.maxSize), int{properties.usage});
+}
+
 std::string format_access_list(const CUmemAccessDesc* descriptors, std::size_t count) {
   if (descriptors == nullptr) return "null";
   std::string text = "[";

@@ -16,6 +16,7 @@ namespace cuvmm::driver {
 [[nodiscard]] std::string format_handle_types(unsigned long long handle_types);                       // "FABRIC"
 [[nodiscard]] std::string format_properties(const CUmemAllocationProp& properties);                   // "{PINNED, ...}"
 [[nodiscard]] std::string format_access_list(const CUmemAccessDesc* descriptors, std::size_t count);  // "[...]"
+[[nodiscard]] std::string format_pool_properties(const CUmemPoolProps& properties);                   // "{PINNED, ...}"
 [[nodiscard]] std::string format_multicast_properties(const CUmulticastObjectProp& properties);
 [[nodiscard]] std::string format_pointer(const void* pointer);
 [[nodiscard]] std::string format_text(const char* text);  // quoted, shortened
@@ -29,10 +30,12 @@ namespace cuvmm::driver {
 // An argument as it was passed. What the driver reads through a pointer is decoded; what it writes is not.
 template <class T>
 [[nodiscard]] std::string format_argument(std::string_view name, const T& value) {
-  if constexpr (std::is_same_v<T, const CUmemLocation*>)
+  if constexpr (std::is_same_v<T, const CUmemLocation*> || std::is_same_v<T, CUmemLocation*>)  // read by all calls
     return value ? format_location(*value) : "null";
   else if constexpr (std::is_same_v<T, const CUmemAllocationProp*>)
     return value ? format_properties(*value) : "null";
+  else if constexpr (std::is_same_v<T, const CUmemPoolProps*>)
+    return value ? format_pool_properties(*value) : "null";
   else if constexpr (std::is_same_v<T, const CUmulticastObjectProp*>)
     return value ? format_multicast_properties(*value) : "null";
   else if constexpr (std::is_same_v<T, const char*>)
@@ -72,6 +75,9 @@ template <EntryPoint entry, class... Arguments>
     const auto& [pointer, size, descriptors, count] = std::tie(arguments...);
     texts = {format_argument("pointer", pointer), format_argument("size", size), format_access_list(descriptors, count),
              format_argument("count", count)};
+  } else if constexpr (entry == EntryPoint::cuMemPoolSetAccess) {
+    const auto& [pool, descriptors, count] = std::tie(arguments...);
+    texts = {format_argument("pool", pool), format_access_list(descriptors, count), format_argument("count", count)};
   } else if constexpr (sizeof...(arguments) > 0) {
     const std::vector<std::string_view> names = split_names(info(entry).argument_names);
     std::size_t index = 0;

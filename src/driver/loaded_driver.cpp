@@ -106,7 +106,10 @@ class LoadedDriver final : public Interface {
  public:
   explicit LoadedDriver(const LoadOptions& options)
       : library_(options.library), multicast_off_(why_multicast_is_off()) {
-    const Lookup lookup(open_library(options), options);
+    void* const library = open_library(options);
+    if (const auto marker = find<const char* (*)()>(library, "cuvmm_emulated_driver"); marker != nullptr)
+      emulated_as_ = marker();
+    const Lookup lookup(library, options);
     version_ = lookup.version();
     for (const EntryPointInfo& entry : entry_points)
       if (entry.group != EntryPointGroup::multicast || multicast_off_.empty())
@@ -121,6 +124,8 @@ class LoadedDriver final : public Interface {
 #include "driver/entry_points.def"
 
   [[nodiscard]] std::string description() const override {
+    if (!emulated_as_.empty())
+      return fmt::format("CUDA driver {} ({}), which is {}", version_text(version_), library_, emulated_as_);
     return fmt::format("CUDA driver {} ({})", version_text(version_), library_);
   }
   [[nodiscard]] bool emulated() const noexcept override {
@@ -187,6 +192,8 @@ class LoadedDriver final : public Interface {
   }
 
   std::string library_;
+  std::string
+      emulated_as_;  // what it says of itself, if it is an emulated driver under the CUDA driver's name; else empty
   std::string multicast_off_;
   int version_ = 0;
   std::array<void*, entry_point_count> functions_{};

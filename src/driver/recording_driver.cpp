@@ -36,14 +36,16 @@ std::string format_uuid(const CUuuid& uuid) {
 template <class T>
 constexpr bool is_written =
     std::is_pointer_v<T> && !std::is_const_v<std::remove_pointer_t<T>> && !std::is_void_v<std::remove_pointer_t<T>> &&
-    !std::is_function_v<std::remove_pointer_t<T>> && !std::is_same_v<T, CUipcMemHandle*>;
+    !std::is_function_v<std::remove_pointer_t<T>> && !std::is_same_v<T, CUipcMemHandle*> &&
+    !std::is_same_v<T, CUmemLocation*>;
 
 // Opaque handles (CUcontext and the like) are pointers to types that are never defined.
 template <class T>
 constexpr bool is_opaque_handle =
     std::is_same_v<T, CUcontext> || std::is_same_v<T, CUstream> || std::is_same_v<T, CUevent> ||
     std::is_same_v<T, CUmodule> || std::is_same_v<T, CUfunction> || std::is_same_v<T, CUgraph> ||
-    std::is_same_v<T, CUgraphNode> || std::is_same_v<T, CUgraphExec>;
+    std::is_same_v<T, CUgraphNode> || std::is_same_v<T, CUgraphExec> || std::is_same_v<T, CUmemoryPool> ||
+    std::is_same_v<T, CUuserObject>;
 
 // The text of what the driver wrote through that argument; empty if it writes nothing through it.
 template <class T>

@@ -140,9 +140,23 @@ MemoryProperties MappedRange::Impl::properties_at(const Location& location) cons
   return wanted;
 }
 
+// Fabric handles that were asked for beside others, and that the source did without. It asks the driver once.
+Result<void> MappedRange::Impl::learn_handle_types(const MemoryProperties& asked_for,
+                                                   const SharedPhysicalMemory& memory) {
+  const HandleTypes got = memory.properties().handle_types;
+  if (got == asked_for.handle_types) return {};
+  if (options_.require_features) {
+    const auto refusal = options_.source->fabric_refusal(asked_for.location);
+    return feature_missing("fabric handles", refusal ? refusal->message() : "the driver refused them");
+  }
+  if (asked_for.location == properties_.location) properties_.handle_types = got;
+  return {};
+}
+
 // Once for a range that asks for features: the driver may have granted less without a word.
 Result<void> MappedRange::Impl::learn_what_was_got(const MemoryProperties& asked_for,
                                                    const SharedPhysicalMemory& memory) {
+  if (auto learned = learn_handle_types(asked_for, memory); !learned) return learned;
   if (features_known_ || !(asked_for.gpu_direct_rdma || asked_for.compression)) return {};
   abi::CUmemAllocationProp got{};
   if (auto asked = try_call<EntryPoint::cuMemGetAllocationPropertiesFromHandle>(driver().interface(), &got,

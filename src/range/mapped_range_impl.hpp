@@ -135,6 +135,7 @@ class MappedRange::Impl {
   Result<void> map_and_grant(const Extent& extent);
   // Whether asking again without a feature is allowed and may help; takes the feature out of the properties.
   bool do_without_feature(const Failure& failure);
+  Result<void> learn_handle_types(const MemoryProperties& asked, const SharedPhysicalMemory& memory);
   Result<void> learn_what_was_got(const MemoryProperties& asked, const SharedPhysicalMemory& memory);
   MemoryProperties properties_at(const Location& location) const;
   std::size_t mapped_from(std::size_t offset) const;

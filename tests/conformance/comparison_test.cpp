@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "conformance/findings.hpp"
+
 namespace cuvmm::conformance {
 
 namespace {
@@ -34,6 +36,26 @@ TEST(Comparison, DoesNotExcuseWhereTheProcessorItselfFaults) {
   EXPECT_EQ(verdict("host.cpu_deref_after_unmap", "(signal 11)", "(signal 11)"), Verdict::equal);
 }
 
+TEST(Comparison, CallsNothingEqualThatWasEndedForItsTime) {
+  EXPECT_EQ(verdict("map.ok", "OK", "(timed out)"), Verdict::timed_out);
+  EXPECT_EQ(verdict("map.ok", "OK", "(timed out)", false), Verdict::timed_out);
+  EXPECT_EQ(verdict("map.ok", "(timed out)", "(timed out)"), Verdict::timed_out);
+  EXPECT_EQ(verdict("map.ok", std::nullopt, "(timed out)"), Verdict::timed_out);
+  EXPECT_EQ(verdict("map.ok", "(timed out)", "OK"), Verdict::different);
+}
+
+TEST(Findings, NameACaseThatTimedOut) {
+  Findings findings;
+  findings.time_limit = std::chrono::seconds{7};
+  findings.cases.push_back(compare("map.hangs", "OK", "(timed out)", true));
+  const std::string page = as_page(findings);
+  EXPECT_NE(page.find("Timed out, and killed after 7 s (--time-limit):\n  map.hangs\n"), std::string::npos) << page;
+  EXPECT_NE(page.find("1 cases: 1 TIMED OUT, none different.\n"), std::string::npos) << page;
+  EXPECT_NE(as_json(findings).find("\"verdict\": \"timed_out\""), std::string::npos);
+  findings.cases = {compare("map.hangs", "OK", "OK", true)};
+  EXPECT_EQ(as_page(findings).find("imed out,"), std::string::npos);
+}
+
 TEST(Comparison, KnowsWhatTheEmulatedDriverDoesOtherwiseOnPurpose) {
   const Comparison known = compare("props.released", "OK", "INVALID_VALUE", true);
   EXPECT_EQ(known.verdict, Verdict::on_purpose);
@@ -42,16 +64,18 @@ TEST(Comparison, KnowsWhatTheEmulatedDriverDoesOtherwiseOnPurpose) {
   EXPECT_EQ(verdict("props.released", "OK", "INVALID_VALUE", false), Verdict::different);
 }
 
-TEST(Availability, DependsOnDevicesProcessesAndTheLibrary) {
-  const auto why = [](const Needs& needs, int devices, bool emulated) {
-    return why_unavailable({"a.case", {}, needs}, devices, emulated).has_value();
+TEST(Availability, DependsOnDevicesTheLibraryAndTheScheduler) {
+  const auto why = [](const Needs& needs, int devices, bool emulated, bool stepped = false) {
+    return why_unavailable({"a.case", {}, needs}, {devices, emulated, stepped}).has_value();
   };
   EXPECT_TRUE(why(needs_two_devices, 1, true));
   EXPECT_FALSE(why(needs_two_devices, 2, true));
-  EXPECT_TRUE(why(needs_processes, 2, true));
+  EXPECT_FALSE(why(needs_processes, 2, true));
   EXPECT_FALSE(why(needs_processes, 2, false));
   EXPECT_TRUE(why(needs_driver_library, 2, true));
   EXPECT_FALSE(why(needs_driver_library, 2, false));
+  EXPECT_TRUE(why(needs_concurrency, 2, true, true));
+  EXPECT_FALSE(why(needs_concurrency, 2, true, false));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "conformance/answers.hpp"
 #include "conformance/cases/case_process.hpp"
 #include "conformance/cases/drivers.hpp"
+#include "conformance/cases/entry_point_calls.hpp"
 #include "conformance/comparison.hpp"
 
 namespace cuvmm::conformance {
@@ -49,11 +50,32 @@ bool too_large(const std::string& id) {
 #endif
 }
 
+// Cases that were added since the answers were recorded: those of entry points that came with memory pools.
+bool awaits_recording(const std::string& id) {
+  static const std::set<std::string> all = [] {
+    std::set<std::string> ids;
+    for (const EntryPointCall& call : further_entry_point_calls())
+      for (const Case& each : table().cases()) {
+        const std::string name = "." + std::string(driver::name(call.entry_point));
+        const std::string group = test_group_of(each.id);
+        const std::size_t dot = each.id.find('.');
+        const bool of_every_entry_point = group.starts_with("not_initialized") || group.starts_with("no_context") ||
+                                          group.starts_with("zero") || group.starts_with("null");
+        if (of_every_entry_point && (each.id.substr(dot) + ".").starts_with(name + ".")) ids.insert(each.id);
+      }
+    return ids;
+  }();
+  for (const char* const group :
+       {"pool.", "pool_memory.", "graph_memory.", "user_object.", "managed.", "identity.", "sticky.further_"})
+    if (id.starts_with(group)) return true;
+  return all.contains(id);
+}
+
 // The recorded cases of a group that are asked of the emulator, in the table's order.
 std::vector<Case> cases_of(const std::string& group) {
   std::vector<Case> cases;
   for (const Case& each : table().cases())
-    if (test_group_of(each.id) == group && recorded().count(each.id) != 0 && !why_unavailable(each, 2, true) &&
+    if (test_group_of(each.id) == group && recorded().count(each.id) != 0 && !why_unavailable(each, {2, true, false}) &&
         !too_large(each.id))
       cases.push_back(each);
   return cases;
@@ -78,12 +100,17 @@ void expect_same(const std::string& id, const std::string& answer) {
 
 class EmulatorConformance : public testing::TestWithParam<std::string> {};
 
+// Each case with a driver of its own, and a machine to share for those that start processes.
+void perform_emulated(const Case& wanted, int descriptor) {
+  write_to(descriptor, perform(wanted, emulated_driver(machine_for(wanted.needs))));
+}
+
 TEST_P(EmulatorConformance, AnswersAsTheRecordedDriver) {
   PoolOptions options;
   options.time_limit = 120s;
   options.jobs = 2;
   std::size_t asked = 0;
-  run_cases(cases_of(GetParam()), forked(emulated_driver()), options, [&](const Case& each, const std::string& answer) {
+  run_cases(cases_of(GetParam()), perform_emulated, options, [&](const Case& each, const std::string& answer) {
     expect_same(each.id, answer);
     ++asked;
   });
@@ -99,12 +126,26 @@ TEST(RecordedAnswers, AreAllOfCasesThatExist) {
 }
 
 TEST(RecordedAnswers, AreThereForEveryCase) {
-  for (const Case& each : table().cases()) EXPECT_EQ(recorded().count(each.id), 1U) << each.id;
+  for (const Case& each : table().cases())
+    EXPECT_EQ(recorded().count(each.id), awaits_recording(each.id) ? 0U : 1U) << each.id;
 }
 
-TEST(RecordedAnswers, AreAllAskedOfTheEmulatorButForThoseThatNeedProcessesOrTheLibrary) {
+TEST(CasesThatAwaitRecording, AreAnsweredByTheEmulator) {
+  std::vector<Case> cases;
   for (const Case& each : table().cases())
-    EXPECT_EQ(each.needs.processes || each.needs.driver_library, why_unavailable(each, 2, true).has_value()) << each.id;
+    if (awaits_recording(each.id)) cases.push_back(each);
+  EXPECT_FALSE(cases.empty());
+  PoolOptions options;
+  options.time_limit = 120s;
+  options.jobs = 2;
+  run_cases(cases, forked(emulated_driver()), options, [&](const Case& each, const std::string& answer) {
+    EXPECT_EQ(answer.find_first_of("(["), std::string::npos) << each.id << " answers " << answer;
+  });
+}
+
+TEST(RecordedAnswers, AreAllAskedOfTheEmulatorButForThoseThatNeedTheLibrary) {
+  for (const Case& each : table().cases())
+    EXPECT_EQ(each.needs.driver_library, why_unavailable(each, {2, true, false}).has_value()) << each.id;
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ TEST(LinkedClientAlone, DoesNotFindTheDropIn) {
 TEST(DropIn, NamesEachEntryPointThatItDoesNotHaveOnce) {
   const ProgramResult result = emulate({CUVMM_LINKED_CLIENT, "not_offered"});
   EXPECT_EQ(result.status, 0) << result.errors;
-  for (const char* const name : {"cuMemAllocAsync (CUDA 11.2)", "cuGLInit (CUDA 2.0)", "cuGetExportTable"})
+  for (const char* const name : {"cuCtxResetPersistingL2Cache (CUDA 11.0)", "cuGLInit (CUDA 2.0)", "cuGetExportTable"})
     EXPECT_EQ(lines_with(result.errors,
                          std::string("cuvmm emulated driver: ") + name + " answers CUDA_ERROR_NOT_SUPPORTED: "),
               1U)
@@ -86,6 +86,12 @@ TEST(DropIn, HasTheFormsOfTodaysHeaders) {
   const ProgramResult result = emulate({CUVMM_LINKED_CLIENT, "newer_forms"});
   EXPECT_EQ(result.status, 0) << result.errors;
   EXPECT_EQ(lines_with(result.errors, "cuCtxCreate_v4"), 1U) << result.errors;
+}
+
+TEST(DropIn, HasTheOtherFormsOfStreamsContextsAndGraphs) {
+  const ProgramResult result = emulate({CUVMM_LINKED_CLIENT, "other_forms"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(lines_with(result.errors, "\n"), 0U) << result.errors;
 }
 
 TEST(DropIn, TakesItsSettingsWhenItIsInitialised) {

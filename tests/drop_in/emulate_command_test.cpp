@@ -58,8 +58,7 @@ TEST(EmulateCommand, AddsItsOptionsToTheSettings) {
   const std::string print = "printf %s \"$CUVMM_EMULATOR\"";
   EXPECT_EQ(shell(print).output, "");
   EXPECT_EQ(shell(print, {}, {"CUVMM_EMULATOR=devices=3"}).output, "devices=3");
-  EXPECT_EQ(shell(print, {"--devices", "2", "--strict"}, {"CUVMM_EMULATOR=devices=3"}).output,
-            "devices=3,devices=2,mode=strict");
+  EXPECT_EQ(shell(print, {"--devices", "2", "--strict"}, {"CUVMM_EMULATOR=devices=3"}).output, "devices=2,mode=strict");
   EXPECT_EQ(shell(print, {"--profile", "no-rdma", "--memory", "1GiB"}).output, "profile=no-rdma,memory=1GiB");
 }
 
@@ -94,6 +93,22 @@ TEST(EmulateCommand, RefusesAnEnvironmentThatMakesNoMachine) {
   EXPECT_NE(refused.errors.find("cuvmm emulate: emulated driver: there is no setting 'colour' (from CUVMM_EMULATOR"),
             std::string::npos)
       << refused.errors;
+}
+
+TEST(EmulateCommand, BlamesTheNodeAndNotWhatItHasSetItself) {
+  const ProgramResult refused = shell("exit 0", {}, {"CUVMM_EMULATOR=node=5"});
+  EXPECT_EQ(refused.status, 2);
+  for (const char* const part : {"node is 5 and nodes is 1", "--nodes", "(from CUVMM_EMULATOR"})
+    EXPECT_NE(refused.errors.find(part), std::string::npos) << refused.errors;
+  EXPECT_EQ(refused.errors.find("CUVMM_EMULATOR_MACHINE"), std::string::npos) << refused.errors;
+  EXPECT_EQ(shell("exit 0", {"--nodes", "6"}, {"CUVMM_EMULATOR=node=5"}).status, 0);
+}
+
+TEST(EmulateCommand, IsToldOfByTheToolsThatRunOnIt) {
+  const std::string doctor = quoted_for_shell(CUVMM_PROGRAM) + " doctor --driver cuda";
+  const std::string line = "CUDA driver 13.0 (libcuda.so.1), which is cuvmm's emulated driver";
+  EXPECT_NE(shell(doctor).output.find("Driver: " + line), std::string::npos) << shell(doctor).output;
+  EXPECT_NE(shell(doctor + " --json").output.find("\"description\": \"" + line), std::string::npos);
 }
 
 TEST(EmulateCommand, NeedsACommand) {

@@ -15,6 +15,7 @@ foreach(line IN LISTS lines)
   list(APPEND listed "T ${symbol}")
 endforeach()
 list(LENGTH listed count)
+list(APPEND listed "T cuvmm_emulated_driver")  # by which programs tell it from the CUDA driver
 set(absent ${listed})
 list(REMOVE_ITEM absent ${exported})
 set(too_many ${exported})

@@ -57,7 +57,21 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name);
 CUresult cuGetExportTable(const void** table, const CUuuid* id);
-CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream);
+CUresult cuCtxResetPersistingL2Cache();
+CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext context);
+CUresult cuCtxSynchronize_v2(CUcontext context);
+CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device);
+CUresult cuDeviceGetLuid(char* luid, unsigned* node_mask, CUdevice device);
+CUresult cuStreamCreate(CUstream* stream, unsigned flags);
+CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, void** green_context);
+CUresult cuStreamGetDevice(CUstream stream, CUdevice* device);
+CUresult cuStreamBeginCapture(CUstream stream);
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, unsigned long long* id);
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* dependencies, const void* data,
+                                              size_t count, unsigned flags);
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph);
+CUresult cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log, size_t bytes);
+CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph, void* parameters);
 CUresult cuGLInit();
 }
 
@@ -155,7 +169,7 @@ int environment() {
 int not_offered() {
   CUdeviceptr address = 0;
   for (int time = 0; time < 2; ++time) {
-    CHECK(cuMemAllocAsync(&address, chunk, nullptr) == CUDA_ERROR_NOT_SUPPORTED);
+    CHECK(cuCtxResetPersistingL2Cache() == CUDA_ERROR_NOT_SUPPORTED);
     CHECK(cuGLInit() == CUDA_ERROR_NOT_SUPPORTED);
     const void* table = &address;
     const CUuuid id{};
@@ -222,6 +236,53 @@ int newer_forms() {
   CHECK(cuCtxGetCurrent(&current) == CUDA_SUCCESS);
   CHECK(current == context);
   CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
+  return 0;
+}
+
+// What these forms do is tested where the newest ones are: here, that they do it and with which arguments.
+int other_forms() {
+  CHECK(cuInit(0) == CUDA_SUCCESS);
+  CUcontext other = nullptr;
+  CHECK(cuCtxCreate_v4(&other, nullptr, 0, 1) == CUDA_SUCCESS);
+  CHECK(make_current() == 0);
+  CUdevice device = -1;
+  CHECK(cuCtxGetDevice_v2(&device, nullptr) == CUDA_SUCCESS && device == 0);
+  CHECK(cuCtxGetDevice_v2(&device, other) == CUDA_SUCCESS && device == 1);
+  CHECK(cuCtxSynchronize_v2(other) == CUDA_SUCCESS);
+  CHECK(cuCtxGetDevice_v2(&device, nullptr) == CUDA_SUCCESS && device == 0);
+  int major = 0, minor = -1;
+  CHECK(cuDeviceComputeCapability(&major, &minor, 0) == CUDA_SUCCESS && major == 9 && minor == 0);
+  std::array<char, 8> luid{};
+  unsigned node_mask = 0;
+  CHECK(cuDeviceGetLuid(luid.data(), &node_mask, 0) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cuDeviceGetLuid(luid.data(), &node_mask, 7) == CUDA_ERROR_INVALID_DEVICE);
+  CUstream stream = nullptr;
+  CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CUcontext context = nullptr;
+  void* green = &device;
+  CHECK(cuStreamGetCtx_v2(stream, &context, &green) == CUDA_SUCCESS && context != nullptr && green == nullptr);
+  CHECK(cuStreamGetDevice(stream, &device) == CUDA_SUCCESS && device == 0);
+  CUstreamCaptureStatus status{};
+  unsigned long long id = 0;
+  CHECK(cuStreamGetCaptureInfo(stream, &status, &id) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE);
+  CHECK(cuStreamBeginCapture(stream) == CUDA_SUCCESS);
+  CHECK(cuStreamGetCaptureInfo(stream, &status, &id) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  CHECK(cuStreamUpdateCaptureDependencies_v2(stream, nullptr, nullptr, 0, 1) == CUDA_SUCCESS);
+  CHECK(cuStreamUpdateCaptureDependencies_v2(stream, nullptr, nullptr, 0, 2) == CUDA_ERROR_INVALID_VALUE);
+  CUgraph graph = nullptr;
+  CHECK(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+  CUgraphExec exec = nullptr;
+  CHECK(cuGraphInstantiate_v2(&exec, graph, nullptr, nullptr, 0) == CUDA_SUCCESS);
+  struct {
+    unsigned long long flags;
+    CUstream upload_stream;
+    CUgraphNode error_node;
+    int result;
+  } parameters{2, stream, nullptr, -1};  // UPLOAD
+  CHECK(cuGraphInstantiateWithParams(&exec, graph, &parameters) == CUDA_SUCCESS && parameters.result == 0);
+  parameters.flags = 0x100;
+  CHECK(cuGraphInstantiateWithParams(&exec, graph, &parameters) == CUDA_ERROR_INVALID_VALUE && parameters.result == 1);
+  CHECK(cuGraphInstantiateWithParams(&exec, graph, nullptr) == CUDA_ERROR_INVALID_VALUE);
   return 0;
 }
 
@@ -337,12 +398,19 @@ int exceptions() {
 }
 
 constexpr Case cases[] = {
-    {"life_cycle", life_cycle},   {"before_initialisation", before_initialisation},
-    {"environment", environment}, {"not_offered", not_offered},
-    {"device_code", device_code}, {"per_thread_stream_forms", per_thread_stream_forms},
-    {"newer_forms", newer_forms}, {"many_threads", many_threads},
-    {"forked", forked},           {"forked_meanwhile", forked_meanwhile},
-    {"late_calls", late_calls},   {"exceptions", exceptions},
+    {"life_cycle", life_cycle},
+    {"before_initialisation", before_initialisation},
+    {"environment", environment},
+    {"not_offered", not_offered},
+    {"device_code", device_code},
+    {"per_thread_stream_forms", per_thread_stream_forms},
+    {"other_forms", other_forms},
+    {"newer_forms", newer_forms},
+    {"many_threads", many_threads},
+    {"forked", forked},
+    {"forked_meanwhile", forked_meanwhile},
+    {"late_calls", late_calls},
+    {"exceptions", exceptions},
 };
 
 }  // namespace

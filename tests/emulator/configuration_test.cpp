@@ -188,6 +188,30 @@ TEST(ConfigurationFromEnvironment, RefusesSettingsThatDoNotGoTogether) {
   expect_parts(refusal("address-base=0xffffffffffe00000,address-bytes=4MiB"), {"address_base", "2^62"});
 }
 
+TEST(ConfigurationFromEnvironment, RefusesASettingThatStandsTwiceInOnePlace) {
+  for (const char* const list :
+       {"machine=z,machine=y", "devices=2,mode=strict,devices=2", "set-access-fails,set-access-fails"})
+    EXPECT_NE(refusal(list).find("is given twice (from CUVMM_EMULATOR)"), std::string::npos) << refusal(list);
+  EXPECT_NE(json_refusal(R"({"devices": 2, "devices": 3})").find("devices is given twice"), std::string::npos);
+  EXPECT_NE(json_refusal(R"({"devices": [2, 3]})").find("devices is given twice"), std::string::npos);
+  EXPECT_EQ(from("no-peer=0-1,no-peer=1-2,devices=3").no_peer_access.size(), 2U);
+  EXPECT_EQ(from_json(R"({"devices": 3, "no-peer": ["0-1", "1-2"]})").no_peer_access.size(), 2U);
+  EXPECT_EQ(from_json(R"({"devices": 2})", "devices=3").devices, 3) << "in two places the list counts";
+}
+
+TEST(ConfigurationFromEnvironment, SaysWhatTheNameOfAMachineMayBe) {
+  for (const char* const list : {"machine=.hidden", "machine=...", "machine=a/b", "machine="})
+    EXPECT_NE(refusal(list).find("the first of which is no '.'"), std::string::npos) << refusal(list);
+  EXPECT_EQ(from("machine=a.b").machine, "a.b");
+}
+
+TEST(SettingsList, GoesOnWithoutTheSettingsOfAName) {
+  EXPECT_EQ(list_without("devices=2,mode=strict,devices", "devices"), "mode=strict");
+  EXPECT_EQ(list_without(" devices = 2 , mode=strict", "mode"), " devices = 2 ");
+  EXPECT_EQ(list_without("mode=strict", "devices"), "mode=strict");
+  EXPECT_EQ(list_without("", "devices"), "");
+}
+
 TEST(ConfigurationFromEnvironment, RefusesFilesThatAreNoSettings) {
   expect_parts(refusal(nullptr, "/nonexistent/cuvmm.json"),
                {"/nonexistent/cuvmm.json", "CUVMM_EMULATOR_CONFIG", "cannot be read", "No such file"});

@@ -6,5 +6,5 @@ execute_process(COMMAND "${pkg_config}" --cflags --libs cuvmm OUTPUT_VARIABLE fl
                 COMMAND_ERROR_IS_FATAL ANY)
 separate_arguments(flags UNIX_COMMAND "${flags}")
 set(program "${FOLDER}/pkg_config_consumer")
-run("${COMPILER}" -std=c++20 ${sanitizer_flags} "${CONSUMER}/consumer.cpp" ${flags} -o "${program}")
+run("${COMPILER}" -std=c++20 -DCONSUMER_SHARES ${sanitizer_flags} "${CONSUMER}/consumer.cpp" ${flags} -o "${program}")
 run("${program}")

@@ -81,6 +81,8 @@ class Actor {
     if (verb == "export-fabric") return export_fabric(words);
     if (verb == "import-fabric") return import_fabric(words);
     if (verb == "alloc") return allocate(words);
+    if (verb == "alloc-pooled") return allocate_pooled(words);
+    if (verb == "free-pooled") return free_pooled(words);
     if (verb == "free") return {driver_->cuMemFree(number(words.at(1))), {}, {}};
     if (verb == "ipc-get") return ipc_get(words);
     if (verb == "ipc-open") return ipc_open(words);
@@ -181,6 +183,18 @@ class Actor {
     CUdeviceptr address = 0;
     const int code = driver_->cuMemAlloc(&address, number(words.at(1)));
     return {code, std::to_string(address), {}};
+  }
+
+  Outcome allocate_pooled(const Words& words) {
+    CUdeviceptr address = 0;
+    const int code = driver_->cuMemAllocAsync(&address, number(words.at(1)), nullptr);
+    return {code, std::to_string(address), {}};
+  }
+
+  // And waits until the pool has given back what it does not use.
+  Outcome free_pooled(const Words& words) {
+    const int code = driver_->cuMemFreeAsync(number(words.at(1)), nullptr);
+    return {code == 0 ? driver_->cuCtxSynchronize() : code, {}, {}};
   }
 
   Outcome ipc_get(const Words& words) {

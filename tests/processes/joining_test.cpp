@@ -1,4 +1,5 @@
 // Which machine a process is on, and what that is made of.
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -122,8 +123,55 @@ TEST(Joining, SaysWhatIsMissingWhereThereIsNoBroker) {
   EXPECT_FALSE(std::filesystem::exists(machine.path())) << "nothing is left of the attempt";
   Actor failing(machine, {}, {"CUVMM_EMULATOR_BROKER=/bin/false"});
   EXPECT_EQ(failing.ask("init").code, -1) << "a program that ends at once";
+  EXPECT_FALSE(std::filesystem::exists(machine.path())) << "nothing is left of the attempt";
   Actor other(machine);
   EXPECT_EQ(other.ask("init").code, CUDA_SUCCESS);
+}
+
+TEST(Joining, GivesUpAProgramThatDoesNotBecomeABroker) {
+  const Machine machine;
+  const std::string settings = machine.settings() + ",broker-patience=1";
+  Actor refused(machine, settings, {"CUVMM_EMULATOR_BROKER=/usr/bin/yes"});
+  const auto reply = refused.ask("init");
+  EXPECT_EQ(reply.code, -1);
+  for (const std::string& part :
+       {std::string("/usr/bin/yes"), machine.path() + "/socket", std::string("broker-patience")})
+    EXPECT_NE(reply.text.find(part), std::string::npos) << reply.text;
+  EXPECT_FALSE(std::filesystem::exists(machine.path())) << "nothing is left of the attempt";
+  Actor accepted(machine, machine.settings() + ",broker-patience=60");
+  EXPECT_EQ(accepted.ask("init").code, CUDA_SUCCESS);
+}
+
+TEST(Joining, GivesUpABrokerThatDoesNotAnswer) {
+  const Machine machine;
+  Actor first(machine), waiting(machine, machine.settings() + ",broker-patience=1");
+  first.init();
+  waiting.init();
+  const pid_t broker = machine.broker();
+  ::kill(broker, SIGSTOP);
+  EXPECT_EQ(waiting.ask("create 2097152 0").code, CUDA_ERROR_OPERATING_SYSTEM);
+  EXPECT_NE(waiting.errors().find(machine.path() + "/socket"), std::string::npos) << waiting.errors();
+  Actor later(machine, machine.settings() + ",broker-patience=1");
+  const auto reply = later.ask("init");
+  EXPECT_EQ(reply.code, -1);
+  EXPECT_NE(reply.text.find("did not answer within 1000 ms"), std::string::npos) << reply.text;
+  ::kill(broker, SIGCONT);
+  EXPECT_EQ(first.ask("create 2097152 0").code, CUDA_SUCCESS);
+}
+
+TEST(Joining, NamesTheLimitOfDescriptorsAndLeavesNothing) {
+  const Machine machine;
+  for (const int limit : {5, 6, 7, 8}) {
+    Actor refused(machine);
+    rlimit few{static_cast<rlim_t>(limit), static_cast<rlim_t>(limit)};
+    ASSERT_EQ(::prlimit(refused.process(), RLIMIT_NOFILE, &few, nullptr), 0);
+    const auto reply = refused.ask("init");
+    EXPECT_EQ(reply.code, -1) << limit;
+    EXPECT_NE(reply.text.find("RLIMIT_NOFILE"), std::string::npos) << limit << reply.text;
+    EXPECT_FALSE(std::filesystem::exists(machine.path())) << limit;
+  }
+  Actor accepted(machine);
+  EXPECT_EQ(accepted.ask("init").code, CUDA_SUCCESS);
 }
 
 TEST(Joining, WorksFromALongPath) {

@@ -110,7 +110,8 @@ TEST_F(Robustness, WhoAsksForWhatIsNotItsOwnIsRefused) {
                               ExportDescriptor{{id}, true, 10},
                               ExportToken{TokenKind::fabric, id},
                               ExportDescriptor{{}, true, 10},
-                              ImportToken{TokenKind::fabric, 12345},
+                              ImportToken{TokenKind::fabric, 12345, {}},
+                              ImportToken{TokenKind::ipc, 12345, 1},
                               AskFile{NodePlace(7, emulator::model::Place::on_device(0))}};
   for (const Request& attempt : attempts) {
     send_bytes(thief, encode(attempt));

@@ -37,6 +37,28 @@ TEST(SharedMachine, CarriesHostMemoryThatTheProcessesTouchThemselves) {
   EXPECT_EQ(one.read(here), 6);
 }
 
+TEST(SharedMachine, CountsTheMemoryOfAllProcessesPools) {
+  constexpr std::uint64_t reserved = std::uint64_t{32} << 20;
+  const Machine machine("memory=2GiB");
+  Actor one(machine), other(machine);
+  one.init();
+  other.init();
+  const std::uint64_t all = one.free_bytes();
+  const auto small = one.done("alloc-pooled 1000").number();
+  EXPECT_EQ(other.free_bytes(), all - reserved);
+  one.write(small, 7, 1000);
+  EXPECT_EQ(one.read(small + 999), 7);
+  const std::string most = std::to_string(all / 5 * 4);
+  const auto large = other.done("alloc-pooled " + most).number();
+  EXPECT_EQ(one.ask("alloc-pooled " + most).code, CUDA_ERROR_OUT_OF_MEMORY);
+  (void)other.done("free-pooled " + std::to_string(large));
+  EXPECT_EQ(other.free_bytes(), all - reserved);
+  (void)one.done("alloc-pooled " + most);
+  EXPECT_EQ(other.ask("alloc-pooled " + most).code, CUDA_ERROR_OUT_OF_MEMORY);
+  one.kill();
+  (void)other.done("alloc-pooled " + most);
+}
+
 TEST(SharedMachine, CountsTheMemoryOfAllProcesses) {
   const Machine machine;
   Actor one(machine), other(machine);

@@ -1,8 +1,14 @@
 // `cuvmm conformance` from outside: what it prints, what it records, and with which status it ends.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "program.hpp"
 
@@ -82,6 +88,75 @@ TEST(ConformanceCommand, RefusesWhatItCannotDo) {
   EXPECT_EQ(run_program({"conformance", "--driver", "cuda"}, {"CUDA_VISIBLE_DEVICES="}).status, 2);
 }
 
+TEST(ConformanceCommand, RefusesWhatIsNoRecording) {
+  const Words sequences{"--sequences", "1", "--sequences-file"};
+  const auto with = [&](const std::string& file) {
+    Words words = sequences;
+    words.push_back(file);
+    return conformance(words);
+  };
+  for (const char* const file : {"/tmp", "/dev/zero", "/no/such/file", CUVMM_PROGRAM}) {
+    const ProgramResult result = with(file);
+    EXPECT_EQ(result.status, 2) << file << result.output;
+    EXPECT_TRUE(contains(result.errors, file)) << result.errors;
+    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+  }
+  const TemporaryDirectory directory;
+  EXPECT_EQ(conformance({"--sequences", "1", "--record", directory.path("file")}).status, 0);
+  EXPECT_EQ(with(directory.path("file")).status, 0);
+}
+
+TEST(ConformanceCommand, RefusesSeedsThatThereAreNot) {
+  for (const char* const seed : {"18446744073709551616", "-1", "1.5", "0x1", "", "a"}) {
+    const ProgramResult result = conformance({"--sequences", "1", "--seed", seed});
+    EXPECT_EQ(result.status, 2) << seed << result.output;
+    EXPECT_TRUE(contains(result.errors, "is no seed")) << seed << result.errors;
+  }
+  EXPECT_EQ(conformance({"--sequences", "2", "--seed", "18446744073709551615"}).status, 2);
+  EXPECT_EQ(conformance({"--sequences", "1", "--seed", "18446744073709551615"}).status, 0);
+}
+
+TEST(ConformanceCommand, RefusesAMatchForSequences) {
+  const ProgramResult both = conformance({"--sequences", "1", "--match", "map."});
+  EXPECT_EQ(both.status, 2) << both.output;
+  EXPECT_TRUE(contains(both.errors, "--match")) << both.errors;
+  EXPECT_EQ(conformance({"--sequences", "1"}).status, 0);
+}
+
+TEST(ConformanceCommand, LosesNoRecord) {
+  for (const char* const asked : {"cases", "sequences"}) {
+    const bool cases = std::string(asked) == "cases";
+    const Words first = cases ? Words{"--match", "init."} : Words{"--sequences", "1"};
+    const auto recording_to = [&](const std::string& file) {
+      Words words = first;
+      words.insert(words.end(), {"--record", file});
+      return conformance(words);
+    };
+    const ProgramResult full = recording_to("/dev/full");
+    EXPECT_EQ(full.status, 2) << asked << full.output;
+    EXPECT_TRUE(contains(full.errors, "'/dev/full' cannot be written (No space left on device).")) << full.errors;
+    EXPECT_EQ(recording_to("/tmp").status, 2) << asked;
+    EXPECT_EQ(recording_to("/dev/null").status, 0) << asked;
+  }
+}
+
+TEST(ConformanceCommand, RecordsTheSameWhereItsOutputIsClosed) {
+  for (const Words& asked : {Words{"--match", "access.flag_"}, Words{"--sequences", "3", "--seed", "1"}}) {
+    const TemporaryDirectory directory;
+    Words words = asked;
+    words.insert(words.end(), {"--record", directory.path("open")});
+    EXPECT_EQ(conformance(words).status, 0);
+    for (const std::string closing : {">&-", "<&- >&- 2>&-"}) {
+      std::string line = quoted_for_shell(CUVMM_PROGRAM) + " conformance --driver emulated";
+      for (const std::string& word : asked) line += " " + word;
+      line += " --record " + quoted_for_shell(directory.path("closed")) + " " + closing;
+      const int status = std::system(line.c_str());
+      EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 2) << "the report is lost";
+      EXPECT_EQ(content_of(directory.path("closed")), content_of(directory.path("open"))) << closing;
+    }
+  }
+}
+
 TEST(ConformanceCommand, TellsTheFirstStepOfASequenceThatDiffers) {
   const TemporaryDirectory directory;
   const std::string file = directory.path("sequences");
@@ -137,6 +212,70 @@ TEST(ConformanceCommand, TellsWhatSequencesConsistOf) {
   const Json json = Json::parse(conformance(with_json).output, nullptr, false);
   EXPECT_EQ(json["sequences"], 50);
   EXPECT_GT(json["by_call"]["cuMemMap"]["answers"]["OK"], 0);
+}
+
+// The processes of that parent.
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> found;
+  std::istringstream numbers(
+      content_of("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children"));
+  for (pid_t child = 0; numbers >> child;) found.push_back(child);
+  return found;
+}
+
+// Stops the first process of a case that is seen, which then never ends by itself.
+bool stop_a_case(pid_t command) {
+  while (::kill(command, 0) == 0) {
+    for (const pid_t child : children_of(command))
+      if (contains(content_of("/proc/" + std::to_string(child) + "/cmdline"), "conformance-case"))
+        return ::kill(child, SIGSTOP) == 0;
+    if (::waitpid(command, nullptr, WNOHANG) != 0) return false;
+  }
+  return false;
+}
+
+TEST(ConformanceCommand, KillsACaseThatHangsAndNamesIt) {
+  const TemporaryDirectory directory;
+  const std::string output = directory.path("output");
+  const pid_t command = ::fork();
+  if (command == 0) {
+    if (std::freopen(output.c_str(), "w", stdout) == nullptr) ::_exit(99);
+    ::execl(CUVMM_PROGRAM, "cuvmm", "conformance", "--driver", "emulated", "--time-limit", "1", "--json", nullptr);
+    ::_exit(98);
+  }
+  ASSERT_TRUE(stop_a_case(command)) << content_of(output);
+  int status = 0;
+  ASSERT_EQ(::waitpid(command, &status, 0), command);
+  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 1);
+  const Json report = Json::parse(content_of(output), nullptr, false);
+  EXPECT_GE(report["counts"]["timed_out"], 1) << content_of(output);
+}
+
+TEST(ConformanceCommand, LetsKernelsEndInEveryMode) {
+  for (const char* const settings :
+       {"mode=faithful", "mode=strict", "scheduler=stepped", "mode=strict,scheduler=stepped"}) {
+    const ProgramResult result =
+        conformance({"--match", "under", "--json"}, {std::string("CUVMM_EMULATOR=") + settings});
+    const Json report = Json::parse(result.output, nullptr, false);
+    EXPECT_EQ(report["counts"]["timed_out"], 0) << result.output;
+    const bool strict = contains(settings, "strict");
+    EXPECT_EQ(report["counts"]["different"], strict ? 1 : 0) << settings << '\n' << result.output;
+    EXPECT_EQ(contains(result.output, "NOT_READY INVALID_VALUE OK OK"), strict) << settings;
+  }
+}
+
+// Those that would wait for themselves are left out; of others every seed answers the same.
+TEST(ConformanceCommand, DiffersNowhereWithTheSteppedScheduler) {
+  for (const char* const seed : {"2", "6"})
+    for (const char* const match : {"stream", "event", "graph", "external"}) {
+      const ProgramResult result = conformance({"--match", match, "--time-limit", "60"},
+                                               {std::string("CUVMM_EMULATOR=scheduler=stepped,seed=") + seed});
+      EXPECT_EQ(result.status, 0) << seed << '\n' << result.output << result.errors;
+    }
+  const ProgramResult stepped = conformance({"--match", "stream.query_busy"}, {"CUVMM_EMULATOR=scheduler=stepped"});
+  EXPECT_TRUE(contains(stepped.output, "take the setting scheduler=threaded (1 cases)")) << stepped.output;
+  const ProgramResult threaded = conformance({"--match", "stream.query_busy"}, {"CUVMM_EMULATOR=scheduler=threaded"});
+  EXPECT_TRUE(contains(threaded.output, "1 cases: 1 equal")) << threaded.output;
 }
 
 // The emulated driver as a library, found where programs look for the CUDA driver's.

@@ -102,6 +102,21 @@ SAME(CU_MEM_ALLOCATION_COMP_NONE);
 SAME(CU_MEM_ALLOCATION_COMP_GENERIC);
 SAME(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
 SAME(CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
+SAME(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES);
+SAME(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC);
+SAME(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES);
+SAME(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+SAME(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+SAME(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
+SAME(CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+SAME(CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+SAME(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
+SAME(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH);
+SAME(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+SAME(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH);
+SAME(CU_MEM_ATTACH_GLOBAL);
+SAME(CU_MEM_ATTACH_HOST);
+SAME(CU_MEM_ATTACH_SINGLE);
 SAME(CU_MULTICAST_GRANULARITY_MINIMUM);
 SAME(CU_MULTICAST_GRANULARITY_RECOMMENDED);
 SAME(CU_STREAM_DEFAULT);
@@ -163,6 +178,9 @@ SAME_TYPE(CUmemFabricHandle);
 SAME_TYPE(CUipcMemHandle);
 SAME_TYPE(CUuuid);
 SAME_TYPE(CUmulticastObjectProp);
+SAME_TYPE(CUmemPoolProps);
+SAME_TYPE(CUmemPool_attribute);
+SAME_TYPE(CUgraphMem_attribute);
 
 // These pass between code that includes either header without a conversion.
 static_assert(std::is_same_v<cuvmm::abi::CUdevice, ::CUdevice>);
@@ -175,6 +193,8 @@ static_assert(std::is_same_v<cuvmm::abi::CUfunction, ::CUfunction>);
 static_assert(std::is_same_v<cuvmm::abi::CUgraph, ::CUgraph>);
 static_assert(std::is_same_v<cuvmm::abi::CUgraphNode, ::CUgraphNode>);
 static_assert(std::is_same_v<cuvmm::abi::CUgraphExec, ::CUgraphExec>);
+static_assert(std::is_same_v<cuvmm::abi::CUuserObject, ::CUuserObject>);
+static_assert(std::is_same_v<cuvmm::abi::CUmemoryPool, ::CUmemoryPool>);
 static_assert(std::is_same_v<cuvmm::abi::CUmemGenericAllocationHandle, ::CUmemGenericAllocationHandle>);
 static_assert(std::is_same_v<cuvmm::abi::CUhostFn, ::CUhostFn>);
 
@@ -207,6 +227,14 @@ SAME_MEMBER(CUmulticastObjectProp, numDevices);
 SAME_MEMBER(CUmulticastObjectProp, size);
 SAME_MEMBER(CUmulticastObjectProp, handleTypes);
 SAME_MEMBER(CUmulticastObjectProp, flags);
+
+SAME_MEMBER(CUmemPoolProps, allocType);
+SAME_MEMBER(CUmemPoolProps, handleTypes);
+SAME_MEMBER(CUmemPoolProps, location);
+SAME_MEMBER(CUmemPoolProps, win32SecurityAttributes);
+SAME_MEMBER(CUmemPoolProps, maxSize);
+SAME_MEMBER(CUmemPoolProps, usage);
+SAME_MEMBER(CUmemPoolProps, reserved);
 
 // Functions: as many parameters, each of one size and kind, in the form of the listed version. cudaTypedefs.h has a
 // type for each function and version, so a listed version that does not exist does not compile.

@@ -49,6 +49,7 @@ TEST(Error, EachKindHasItsOwnType) {
   expect_raised_as<InvalidUse>(ErrorKind::invalid_use);
   expect_raised_as<TimedOut>(ErrorKind::timed_out);
   expect_raised_as<PeerGone>(ErrorKind::peer_gone);
+  expect_raised_as<ProtocolViolation>(ErrorKind::protocol_violation);
   expect_raised_as<DeviceLost>(ErrorKind::device_lost);
   expect_raised_as<DriverUnavailable>(ErrorKind::driver_unavailable);
 }

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 
+#include "command/output.hpp"
 #include "command/words.hpp"
 #include "conformance/case_command.hpp"
 #include "conformance/conformance.hpp"
@@ -30,6 +31,7 @@ std::string missing_subcommand(int count, char** words) {
 
 int main(int count, char** words) {
   constexpr int exit_misuse = 2;
+  cuvmm::command::keep_standard_descriptors();
   CLI::App application("Shows and explains CUDA's virtual memory management.", "cuvmm");
   application.set_version_flag("--version", "cuvmm " CUVMM_VERSION);
   application.require_subcommand(1);

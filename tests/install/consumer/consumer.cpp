@@ -4,6 +4,9 @@
 #include <iostream>
 #include <numeric>
 #include <vector>
+#ifdef CONSUMER_SHARES
+#include <cuvmm/sharing/sharing.hpp>
+#endif
 
 namespace {
 
@@ -39,6 +42,26 @@ bool machines_can_be_configured() {
   return cuvmm::Driver::emulated(two).device_count() == 2;
 }
 
+#ifdef CONSUMER_SHARES
+bool handles_are_handed_over(const cuvmm::Driver& driver) {
+  namespace sharing = cuvmm::sharing;
+  const auto soon = sharing::Deadline::in(std::chrono::seconds(60));
+  constexpr auto type = cuvmm::HandleType::posix_file_descriptor;
+  const auto device = driver.device(cuvmm::DeviceOrdinal{0});
+  const auto memory = cuvmm::PhysicalMemory::create(driver, {.handle_types = type}, device.granularity());
+  auto [one, other] = sharing::DescriptorSocket::pair();
+  std::vector<sharing::HandleOfMemory> handles;
+  handles.push_back({sharing::ShareableHandle::export_from(memory, type), memory.size()});
+  sharing::send_handles(one, handles, soon);
+  const auto received = sharing::receive_handles(other, soon);
+  return received.at(0).handle.import_into(driver, {.bytes = received[0].bytes}).size() == memory.size();
+}
+#else
+bool handles_are_handed_over(const cuvmm::Driver&) {
+  return true;  // not asked for
+}
+#endif
+
 }  // namespace
 
 int main() {
@@ -53,6 +76,10 @@ int main() {
   }
   if (!machines_can_be_configured()) {
     std::cerr << "an emulated machine of two devices has not two\n";
+    return 1;
+  }
+  if (!handles_are_handed_over(driver)) {
+    std::cerr << "memory did not come back through its handle\n";
     return 1;
   }
   if (!broken_rule_is_named(driver)) {

@@ -13,8 +13,8 @@ constexpr const char* command_name = "conformance-case";
 
 }  // namespace
 
-DriverFactory DriverOfProcess::factory() const {
-  return cuda ? cuda_driver() : emulated_driver(devices, profile);
+DriverFactory DriverOfProcess::factory(const Needs& needs) const {
+  return cuda ? cuda_driver() : emulated_driver(devices, profile, machine_for(needs));
 }
 
 std::vector<std::string> DriverOfProcess::words() const {
@@ -64,7 +64,8 @@ CLI::App* add_case_command(CLI::App& application, CaseCommand& command) {
 void run_case_command(const CaseCommand& command) {
   const Table table = all_cases();
   const Case* const wanted = table.find(command.id);
-  write_to(STDOUT_FILENO, wanted == nullptr ? "(no such case)" : perform(*wanted, command.driver.factory()));
+  write_to(STDOUT_FILENO,
+           wanted == nullptr ? "(no such case)" : perform(*wanted, command.driver.factory(wanted->needs)));
   ::_exit(0);
 }
 

@@ -18,7 +18,7 @@ struct DriverOfProcess {
   std::string profile;  // of the emulated driver; empty for what the environment says
 
   // Throws std::invalid_argument if the environment's settings, or the profile, make no emulated machine.
-  [[nodiscard]] DriverFactory factory() const;
+  [[nodiscard]] DriverFactory factory(const Needs& needs = {}) const;
   // The options of a hidden command that say the same.
   [[nodiscard]] std::vector<std::string> words() const;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "conformance/cases/process_pool.hpp"
+
 namespace cuvmm::conformance {
 namespace {
 
@@ -40,7 +42,9 @@ const Deviation* find_deviation(std::string_view id) {
 Comparison compare(const std::string& id, const std::optional<std::string>& recorded, const std::string& answer,
                    bool emulated) {
   Comparison comparison{id, Verdict::different, recorded.value_or(""), answer, ""};
-  if (!recorded) {
+  if (answer == timed_out_answer) {
+    comparison.verdict = Verdict::timed_out;  // also where a recorded one was: it tells nothing of the driver
+  } else if (!recorded) {
     comparison.verdict = Verdict::not_recorded;
   } else if (*recorded == answer) {
     comparison.verdict = Verdict::equal;
@@ -54,11 +58,12 @@ Comparison compare(const std::string& id, const std::optional<std::string>& reco
   return comparison;
 }
 
-std::optional<std::string> why_unavailable(const Case& each, int devices, bool emulated) {
-  if (each.needs.devices > devices) return "needs " + std::to_string(each.needs.devices) + " devices";
-  if (each.needs.processes && emulated) return "needs several processes on one machine";
-  if (each.needs.driver_library && emulated)
+std::optional<std::string> why_unavailable(const Case& each, const Abilities& driver) {
+  if (each.needs.devices > driver.devices) return "needs " + std::to_string(each.needs.devices) + " devices";
+  if (each.needs.driver_library && driver.emulated)
     return "needs the driver as a library: take --driver cuda under cuvmm emulate";
+  if (each.needs.concurrency && driver.stepped)
+    return "needs work that goes on while the case asks: take the setting scheduler=threaded";
   return std::nullopt;
 }
 

@@ -12,6 +12,7 @@ namespace cuvmm::conformance {
 enum class Verdict {
   equal,
   different,
+  timed_out,      // its process did not come to an end in time, and was killed
   crash_refused,  // the recorded driver brought its process down; the emulated one refuses (INVALID_VALUE)
   on_purpose,     // the emulated driver answers otherwise, for a known reason
   not_recorded,   // there is nothing to compare with
@@ -30,8 +31,15 @@ struct Comparison {
 [[nodiscard]] Comparison compare(const std::string& id, const std::optional<std::string>& recorded,
                                  const std::string& answer, bool emulated);
 
-// Why a case cannot be run on a driver with that many devices; nothing if it can.
-[[nodiscard]] std::optional<std::string> why_unavailable(const Case& each, int devices, bool emulated);
+// What of a driver decides which cases can be run on it.
+struct Abilities {
+  int devices = 0;
+  bool emulated = false;
+  bool stepped = false;  // work advances only within calls: a host function that waits for the caller never ends
+};
+
+// Why a case cannot be run on a driver; nothing if it can.
+[[nodiscard]] std::optional<std::string> why_unavailable(const Case& each, const Abilities& driver);
 
 // What compare calls on purpose: the answer that the emulated driver gives, and the reason; nothing for a case without
 // such an exception.

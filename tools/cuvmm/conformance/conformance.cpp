@@ -8,6 +8,7 @@
 
 #include "command/input_error.hpp"
 #include "command/output.hpp"
+#include "command/text_file.hpp"
 #include "command/words.hpp"
 #include "conformance/answers.hpp"
 #include "conformance/case_command.hpp"
@@ -17,7 +18,7 @@
 namespace cuvmm::conformance {
 namespace {
 
-constexpr std::chrono::seconds time_limit{120};  // of a case; it ends what hangs, on slow machines too
+constexpr unsigned default_time_limit = 120;  // seconds of a case; it ends what hangs, on slow machines too
 
 std::vector<Case> cases_that_match(const std::string& text) {
   const Table table = all_cases();
@@ -35,13 +36,17 @@ std::optional<std::string> answer_in(const Answers& answers, const std::string& 
   return found == answers.end() ? std::nullopt : std::optional(found->second);
 }
 
+Abilities abilities_of(const Subject& subject) {
+  return {subject.devices, subject.emulated, subject.stepped};
+}
+
 // Asks what can be asked, several at a time; the answers by id.
-Answers ask(const std::vector<Case>& cases, const ChosenSubject& chosen, unsigned jobs) {
+Answers ask(const std::vector<Case>& cases, const ChosenSubject& chosen, const PoolOptions& pool) {
   std::vector<Case> askable;
   for (const Case& each : cases)
-    if (!why_unavailable(each, chosen.subject.devices, chosen.subject.emulated)) askable.push_back(each);
+    if (!why_unavailable(each, abilities_of(chosen.subject))) askable.push_back(each);
   Answers answers;
-  run_cases(askable, started_anew(chosen.process), {time_limit, jobs},
+  run_cases(askable, started_anew(chosen.process), pool,
             [&](const Case& each, const std::string& answer) { answers[each.id] = answer; });
   return answers;
 }
@@ -57,7 +62,7 @@ std::vector<Comparison> compare_all(const std::vector<Case>& cases, const Answer
       comparisons.push_back(compare(each.id, before, *answer, chosen.subject.emulated));
     else
       comparisons.push_back({each.id, Verdict::unavailable, before.value_or(""), "",
-                             why_unavailable(each, chosen.subject.devices, chosen.subject.emulated).value()});
+                             why_unavailable(each, abilities_of(chosen.subject)).value()});
   }
   return comparisons;
 }
@@ -66,17 +71,21 @@ void record(const std::string& path, const std::vector<Case>& cases, const Answe
   std::string text;
   for (const Case& each : cases)
     if (const auto answer = answer_in(answers, each.id)) text += each.id + '\t' + *answer + '\n';
-  write_file(path, text);
+  command::write_file(path, text);
 }
 
 int run_table(const Options& options) {
   const ChosenSubject chosen = choose_subject(options);
-  const std::vector<Case> cases = cases_that_match(options.match);
-  const Answers answers = ask(cases, chosen, options.jobs);
+  const std::vector<Case> cases = cases_that_match(options.match.value_or(""));
+  if (options.record) command::check_writable(*options.record);
+  const std::chrono::seconds time_limit{options.time_limit.value_or(default_time_limit)};
+  const Answers answers = ask(cases, chosen, {time_limit, options.jobs});
   if (options.record) record(*options.record, cases, answers);
-  const Findings findings{chosen.subject, compare_all(cases, answers, chosen)};
+  const Findings findings{chosen.subject, compare_all(cases, answers, chosen), time_limit};
   command::write_out(options.json ? as_json(findings) : as_page(findings));
-  return count(findings.cases, Verdict::different) == 0 ? 0 : 1;
+  const bool all_well =
+      count(findings.cases, Verdict::different) == 0 && count(findings.cases, Verdict::timed_out) == 0;
+  return all_well ? 0 : 1;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What came out of the cases.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -14,14 +15,16 @@ struct Subject {
   std::string remark;  // why it is not the driver that the user may expect; empty if it is
   std::string device;  // the name of device 0
   bool emulated = false;
-  int devices = 0;      // that the cases might use
-  std::string profile;  // whose recordings are compared with
-  std::string machine;  // what was recorded
+  bool stepped = false;  // the emulated driver's scheduler
+  int devices = 0;       // that the cases might use
+  std::string profile;   // whose recordings are compared with
+  std::string machine;   // what was recorded
 };
 
 struct Findings {
   Subject subject;
   std::vector<Comparison> cases;
+  std::chrono::seconds time_limit{0};  // of a case
 };
 
 [[nodiscard]] std::size_t count(const std::vector<Comparison>& cases, Verdict verdict);

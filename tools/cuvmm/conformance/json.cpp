@@ -16,6 +16,8 @@ const char* identifier(Verdict verdict) {
       return "equal";
     case Verdict::different:
       return "different";
+    case Verdict::timed_out:
+      return "timed_out";
     case Verdict::crash_refused:
       return "crash_refused";
     case Verdict::on_purpose:
@@ -30,8 +32,8 @@ const char* identifier(Verdict verdict) {
 
 Json counts(const std::vector<Comparison>& cases) {
   Json numbers{{"cases", cases.size()}};
-  for (const Verdict each : {Verdict::equal, Verdict::different, Verdict::crash_refused, Verdict::on_purpose,
-                             Verdict::not_recorded, Verdict::unavailable})
+  for (const Verdict each : {Verdict::equal, Verdict::different, Verdict::timed_out, Verdict::crash_refused,
+                             Verdict::on_purpose, Verdict::not_recorded, Verdict::unavailable})
     numbers[identifier(each)] = count(cases, each);
   return numbers;
 }

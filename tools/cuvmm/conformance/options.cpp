@@ -1,20 +1,36 @@
 #include "conformance/options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
+#include <system_error>
+
+#include "command/words.hpp"
 
 namespace cuvmm::conformance {
 
 namespace {
 
+// CLI11 takes what is larger than the largest number for that, and what has a sign for something else.
+std::string refusal_of_seed(const std::string& text) {
+  std::uint64_t seed = 0;
+  const char* const end = text.data() + text.size();
+  if (const auto [rest, error] = std::from_chars(text.data(), end, seed); error == std::errc{} && rest == end)
+    return {};
+  return command::quoted(text) + " is no seed: take a whole number from 0 to 18446744073709551615";
+}
+
 void add_sequence_options(CLI::App& command, Options& options) {
   CLI::Option* const sequences =
       command.add_option("--sequences", options.sequences, "Run this many random sequences of calls, and no cases")
           ->option_text("N")
-          ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}));
+          ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}))
+          ->excludes("--match");  // there is nothing in a sequence that has a name
   command
       .add_option("--seed", options.seed,
                   "The seed of the first sequence, which fixes all its calls; the next has the next")
       ->option_text("S [the recording's first]")
+      ->check(CLI::Validator(refusal_of_seed, ""))
       ->needs(sequences);
   command
       .add_option("--sequences-file", options.sequences_file,
@@ -38,6 +54,11 @@ void add_options(CLI::App& command, Options& options) {
   command.add_option("--jobs", options.jobs, "Processes at a time; a case that must be alone is")
       ->option_text("N [1]")
       ->check(CLI::Range(1, 256));
+  command
+      .add_option("--time-limit", options.time_limit,
+                  "Seconds after which a case is killed and told as timed out; of sequences, a hundred of them")
+      ->option_text("SECONDS [120; 300 for sequences]")
+      ->check(CLI::Range(1, 86'400));
   command.add_option("--record", options.record, "Write what was answered to this file")->option_text("FILE");
   command
       .add_option("--profile", options.profile,

@@ -16,8 +16,9 @@ namespace cuvmm::conformance {
 struct Options {
   command::DriverChoice driver = command::DriverChoice::automatic;
   std::optional<int> devices;          // as many as the driver has, two of the emulated one, unless given
-  std::string match;                   // of the cases, those whose id contains it
+  std::optional<std::string> match;    // of the cases, those whose id contains it; all unless given
   unsigned jobs = 1;                   // processes at a time
+  std::optional<unsigned> time_limit;  // seconds that a case, or a process that plays sequences, may take
   std::optional<std::string> record;   // the file that takes what was answered
   std::optional<std::string> profile;  // whose recorded answers are compared with, and what is emulated
   bool json = false;

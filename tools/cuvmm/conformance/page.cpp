@@ -21,6 +21,7 @@ struct Column {
 
 constexpr Column columns[] = {{Verdict::equal, "equal"},
                               {Verdict::different, "different"},
+                              {Verdict::timed_out, "timed out"},
                               {Verdict::crash_refused, "crash refused"},
                               {Verdict::on_purpose, "on purpose"},
                               {Verdict::not_recorded, "not recorded"},
@@ -60,6 +61,14 @@ std::string details(const std::vector<Comparison>& cases, Verdict verdict, std::
   return text;
 }
 
+std::string timed_out(const Findings& findings) {
+  std::string text;
+  for (const Comparison& each : findings.cases)
+    if (each.verdict == Verdict::timed_out) text += fmt::format("  {}\n    recorded  {}\n", each.id, each.recorded);
+  if (text.empty()) return text;
+  return fmt::format("\nTimed out, and killed after {} s (--time-limit):\n", findings.time_limit.count()) + text;
+}
+
 std::string unavailable(const std::vector<Comparison>& cases) {
   std::map<std::string, std::size_t> reasons;
   for (const Comparison& each : cases)
@@ -72,10 +81,13 @@ std::string unavailable(const std::vector<Comparison>& cases) {
 
 std::string closing_line(const std::vector<Comparison>& cases) {
   const std::size_t different = count(cases, Verdict::different);
+  const std::size_t timed_out = count(cases, Verdict::timed_out);
   std::string text = fmt::format("\n{} cases: ", with_separators(cases.size()));
   for (const Column& column : columns)
-    if (const std::size_t number = count(cases, column.verdict); number != 0 && column.verdict != Verdict::different)
+    if (const std::size_t number = count(cases, column.verdict);
+        number != 0 && column.verdict != Verdict::different && column.verdict != Verdict::timed_out)
       text += fmt::format("{} {}, ", with_separators(number), column.title);
+  if (timed_out != 0) text += fmt::format("{} TIMED OUT, ", with_separators(timed_out));
   return text + (different == 0 ? "none different.\n" : fmt::format("{} DIFFERENT.\n", with_separators(different)));
 }
 
@@ -99,6 +111,7 @@ std::string heading(const Subject& subject) {
 std::string as_page(const Findings& findings) {
   const std::vector<Comparison>& cases = findings.cases;
   return heading(findings.subject) + table(cases) + details(cases, Verdict::different, "Different") +
+         timed_out(findings) +
          details(cases, Verdict::crash_refused, "The recorded driver crashed, and the emulated one refuses") +
          details(cases, Verdict::on_purpose, "Different on purpose") + unavailable(cases) + closing_line(cases);
 }

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <system_error>
 
 #include "command/input_error.hpp"
 #include "command/words.hpp"
 #include "cuvmm/device.hpp"
+#include "emulator/configuration.hpp"
 
 namespace cuvmm::conformance {
 namespace {
@@ -35,6 +33,8 @@ ChosenSubject choose_subject(const Options& options) {
   subject.driver = opened.driver.description();
   subject.remark = opened.remark;
   subject.emulated = opened.driver.is_emulated();
+  if (subject.emulated)
+    subject.stepped = emulator::Configuration::from_environment(1).scheduler == emulator::Scheduler::stepped;
   subject.device = opened.driver.device(DeviceOrdinal(0)).name();
   subject.devices =
       options.devices.value_or(subject.emulated ? most_devices : std::min(opened.driver.device_count(), most_devices));
@@ -45,15 +45,6 @@ ChosenSubject choose_subject(const Options& options) {
   chosen.process.profile = options.profile.value_or("");
   if (subject.emulated) static_cast<void>(chosen.process.factory());  // so that a bad setting is told once, and here
   return chosen;
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file{path, std::ios::binary | std::ios::trunc};
-  file << text;
-  file.close();
-  if (!file)
-    throw command::InputError(
-        fmt::format("{} cannot be written ({}).", command::quoted(path), std::generic_category().message(errno)));
 }
 
 }  // namespace cuvmm::conformance

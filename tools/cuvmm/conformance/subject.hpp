@@ -21,7 +21,4 @@ struct ChosenSubject {
 // The recordings of the profile of the options. Throws command::InputError if there are none.
 [[nodiscard]] const Recordings& recordings_of(const Options& options);
 
-// Writes the text to the file. Throws command::InputError if it cannot be written.
-void write_file(const std::string& path, const std::string& text);
-
 }  // namespace cuvmm::conformance

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "command/imex_words.hpp"
 #include "command/words.hpp"
 #include "doctor/findings.hpp"
 
@@ -28,7 +29,7 @@ bool needs_imex_channel(Feature feature) {
 // whose absence the library knows on a real machine, and on an emulated one nothing before a trial.
 std::string untried(Feature feature, const Capability& capability, bool emulated) {
   if (needs_imex_channel(feature) && capability.attribute.value_or(0) != 0) {
-    if (capability.state == FeatureState::unknown) return "announced; no IMEX channel";
+    if (capability.state == FeatureState::unknown) return fmt::format("announced; {}", command::no_imex_channel);
     if (capability.state == FeatureState::yes && emulated) return "announced; a trial tells of the IMEX channel";
   }
   if (capability.state == FeatureState::unknown) return "not tried";

@@ -66,13 +66,14 @@ void prepare_environment(const Options& options) {
   std::vector<emulator::GivenSetting> checked = emulator::settings_in_list(machine, "cuvmm emulate");
   checked.insert(checked.end(), given.begin(), given.end());
   static_cast<void>(emulator::configuration_of(checked));  // so that a message names the option
+  for (const auto& [name, value, source] : given) settings = emulator::list_without(settings, name);
   for (const auto& [name, value, source] : given)
     settings += fmt::format("{}{}={}", settings.empty() ? "" : ",", name, value);
   if (!settings.empty()) set_in_environment("CUVMM_EMULATOR", settings);
-  set_in_environment("CUVMM_EMULATOR_MACHINE", machine);
+  set_in_environment(emulator::machine_variable.data(), machine);
   // Programs that are given other settings than the others are on the same machine: it counts for them, too.
   const emulator::Configuration configuration = emulator::Configuration::of_program();
-  set_in_environment("CUVMM_EMULATOR_MACHINE",
+  set_in_environment(emulator::machine_variable.data(),
                      fmt::format("{},{}", machine, emulator::machine_settings(configuration)));
 
   const std::string others = from_environment("LD_LIBRARY_PATH");

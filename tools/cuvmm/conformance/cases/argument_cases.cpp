@@ -20,7 +20,8 @@ constexpr bool is_place() {
     using Target = std::remove_cv_t<std::remove_pointer_t<T>>;
     return !std::is_same_v<T, CUcontext> && !std::is_same_v<T, CUstream> && !std::is_same_v<T, CUevent> &&
            !std::is_same_v<T, CUmodule> && !std::is_same_v<T, CUfunction> && !std::is_same_v<T, CUgraph> &&
-           !std::is_same_v<T, CUgraphExec> && !std::is_function_v<Target>;
+           !std::is_same_v<T, CUgraphExec> && !std::is_same_v<T, CUmemoryPool> && !std::is_same_v<T, CUuserObject> &&
+           !std::is_function_v<Target>;
   }
   return false;
 }

@@ -9,6 +9,9 @@ namespace cuvmm::conformance {
 
 void Table::add(std::string id, CaseFunction function, Needs needs) {
   if (find(id) != nullptr) throw std::logic_error("two conformance cases are called " + id);
+  // Recordings hold a case a line, with a tab behind its id; and people name cases.
+  if (id.find_first_of(" \t\r\n") != std::string::npos)
+    throw std::logic_error("the id of a conformance case has blanks: '" + id + "'");
   cases_.push_back({std::move(id), std::move(function), needs});
 }
 
@@ -58,6 +61,7 @@ Table all_cases() {
       add_state_cases,
       add_limits_cases,
       add_process_cases,
+      add_process_ipc_cases,
       add_peer_cases,
       add_pending_cases,
       add_external_wait_cases,
@@ -67,6 +71,10 @@ Table all_cases() {
       add_argument_cases,
       add_fork_cases,
       add_proc_address_cases,
+      add_pool_cases,
+      add_pool_memory_cases,
+      add_graph_memory_cases,
+      add_identity_cases,
   };
   Table table;
   for (const AddGroup add : groups) add(table);

@@ -18,6 +18,7 @@ struct Needs {
   bool alone = false;           // measures or exhausts what other processes use too, or breaks its context
   bool processes = false;       // starts processes that share one machine's memory
   bool driver_library = false;  // asks functions of the driver's library that are no entry points here
+  bool concurrency = false;     // asks the driver while a host function waits for the case to go on
 };
 
 inline constexpr Needs needs_loaded{Start::loaded, 1, false, false};
@@ -27,11 +28,12 @@ inline constexpr Needs needs_two_devices{Start::context, 2, false, false};
 inline constexpr Needs needs_two_devices_alone{Start::context, 2, true, false};
 inline constexpr Needs needs_processes{Start::nothing, 1, false, true};
 inline constexpr Needs needs_driver_library{Start::nothing, 1, false, false, true};
+inline constexpr Needs needs_concurrency{Start::context, 1, false, false, false, true};
 
 using CaseFunction = std::function<Answer(Environment&)>;
 
 struct Case {
-  std::string id;  // "group.what", unique
+  std::string id;  // "group.what", unique, without blanks
   CaseFunction function;
   Needs needs;
 };
@@ -39,7 +41,7 @@ struct Case {
 // The cases in the order in which they were added.
 class Table {
  public:
-  // Throws std::logic_error if `id` is there already.
+  // Throws std::logic_error if `id` is there already, or has blanks in it.
   void add(std::string id, CaseFunction function, Needs needs = {});
 
   [[nodiscard]] const std::vector<Case>& cases() const noexcept { return cases_; }

@@ -20,7 +20,7 @@ using Performer = std::function<void(const Case&, int descriptor)>;
 // Performs cases in the forked process itself: for programs in which no driver was made before.
 [[nodiscard]] Performer forked(DriverFactory make_driver);
 
-// Runs one case and returns what it said, or "(signal 11)", "(timeout)", "(exit 1)".
+// Runs one case and returns what it said, or "(signal 11)", "(timed out)", "(exit 1)".
 [[nodiscard]] std::string run_case(const Case& wanted, const Performer& performer,
                                    std::chrono::seconds time_limit = PoolOptions{}.time_limit);
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "conformance/cases/environment.hpp"
+#include "conformance/cases/case.hpp"
 
 namespace cuvmm::conformance {
 
@@ -12,10 +12,15 @@ namespace cuvmm::conformance {
 
 // Makes an emulated driver as the environment configures it (docs/emulator.md), with at least that many devices, of
 // that profile if one is named, and silent: cases break rules on purpose. The kernels of the cases are registered with
-// it. Throws std::invalid_argument if the environment or the profile makes no machine.
-[[nodiscard]] DriverFactory emulated_driver(int devices, const std::string& profile = {});
+// it. `machine` names the one that processes share, if the environment does not; without a name the driver has its own.
+// Throws std::invalid_argument if the environment or the profile makes no machine.
+[[nodiscard]] DriverFactory emulated_driver(int devices, const std::string& profile = {},
+                                            const std::string& machine = {});
 
 // Makes an emulated driver that pretends to be the recorded machine: two H200s, faithful in every answer.
-[[nodiscard]] DriverFactory emulated_driver();
+[[nodiscard]] DriverFactory emulated_driver(const std::string& machine = {});
+
+// A machine's name for this process and its children, if the case needs one to share.
+[[nodiscard]] std::string machine_for(const Needs& needs);
 
 }  // namespace cuvmm::conformance

@@ -254,10 +254,20 @@ Objects make_objects(Environment& cuda) {
   const Kernels kernels{cuda};
   objects.module = kernels.module();
   objects.function = kernels.function(store_kernel);
+  make_further_objects(cuda, objects);
   return objects;
 }
 
 const std::vector<EntryPointCall>& entry_point_calls() {
+  static const std::vector<EntryPointCall> calls = [] {
+    std::vector<EntryPointCall> all = first_entry_point_calls();
+    all.insert(all.end(), further_entry_point_calls().begin(), further_entry_point_calls().end());
+    return all;
+  }();
+  return calls;
+}
+
+const std::vector<EntryPointCall>& first_entry_point_calls() {
   static const std::vector<EntryPointCall> calls = [] {
     std::vector<EntryPointCall> all;
     for (const auto& group : {core_and_device_calls(), context_calls(), memory_calls(), vmm_calls(), copy_calls(),

@@ -27,17 +27,26 @@ struct Objects {
   CUfunction function = nullptr;
   CUgraph graph = nullptr;
   CUgraphExec graph_exec = nullptr;
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr pooled = 0;              // allocated from it
+  CUuserObject user_object = nullptr;  // twice the caller's, once the graph's
 };
 
 // Makes all of them in the current context.
 [[nodiscard]] Objects make_objects(Environment& cuda);
+// The last three, which need the others; make_objects does.
+void make_further_objects(Environment& cuda, Objects& objects);
 
 struct EntryPointCall {
   driver::EntryPoint entry_point;
   CUresult (*call)(driver::Interface&, Objects&);
 };
 
-// In the order of the entry points.
+// The calls of the entry points that there were first, and of those that came with memory pools: in two lists, so that
+// cases which make several calls stay as they were recorded. In the order of the entry points.
+[[nodiscard]] const std::vector<EntryPointCall>& first_entry_point_calls();
+[[nodiscard]] const std::vector<EntryPointCall>& further_entry_point_calls();
+// Both.
 [[nodiscard]] const std::vector<EntryPointCall>& entry_point_calls();
 
 }  // namespace cuvmm::conformance

@@ -46,26 +46,32 @@ void add_queries(Table& table) {
     const CUevent event = cuda.event();
     return spaces({cuda->cuEventQuery(event), cuda->cuEventSynchronize(event)});
   });
-  table.add("event.pending", [](Environment& cuda) {
-    const CUstream stream = cuda.stream();
-    Gate& gate = lasting_gate();
-    gate.block(cuda, stream);
-    const CUevent event = recorded(cuda, stream);
-    const CUresult pending = cuda->cuEventQuery(event);
-    gate.open();
-    return spaces({pending, cuda->cuEventSynchronize(event), cuda->cuEventQuery(event)});
-  });
-  table.add("event.recorded_again_while_pending", [](Environment& cuda) {
-    const CUstream blocked = cuda.stream();
-    const CUstream idle = cuda.stream();
-    Gate& gate = lasting_gate();
-    gate.block(cuda, blocked);
-    const CUevent event = recorded(cuda, blocked);
-    cuda.expect("record", cuda->cuEventRecord(event, idle));
-    const CUresult result = cuda->cuEventSynchronize(event);
-    gate.open();
-    return result;
-  });
+  table.add(
+      "event.pending",
+      [](Environment& cuda) {
+        const CUstream stream = cuda.stream();
+        Gate& gate = lasting_gate();
+        gate.block(cuda, stream);
+        const CUevent event = recorded(cuda, stream);
+        const CUresult pending = cuda->cuEventQuery(event);
+        gate.open();
+        return spaces({pending, cuda->cuEventSynchronize(event), cuda->cuEventQuery(event)});
+      },
+      needs_concurrency);
+  table.add(
+      "event.recorded_again_while_pending",
+      [](Environment& cuda) {
+        const CUstream blocked = cuda.stream();
+        const CUstream idle = cuda.stream();
+        Gate& gate = lasting_gate();
+        gate.block(cuda, blocked);
+        const CUevent event = recorded(cuda, blocked);
+        cuda.expect("record", cuda->cuEventRecord(event, idle));
+        const CUresult result = cuda->cuEventSynchronize(event);
+        gate.open();
+        return result;
+      },
+      needs_concurrency);
   table.add("event.query_from_other_context", [](Environment& cuda) {
     const CUevent event = recorded(cuda, cuda.stream());
     cuda.new_context();

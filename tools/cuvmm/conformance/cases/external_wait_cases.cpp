@@ -148,10 +148,10 @@ Answer captured_record_after_invalidation(Environment& cuda) {
 void add_external_wait_cases(Table& table) {
   table.add("external.wait_for_done_event", wait_for_done_event);
   table.add("external.wait_for_unrecorded_event", wait_for_unrecorded_event);
-  table.add("external.wait_for_pending_event", wait_for_pending_event);
-  table.add("external.wait_for_event_recorded_after_launch", wait_for_event_recorded_after_launch);
-  table.add("external.record_in_graph", record_in_graph);
-  table.add("external.wait_for_record_of_other_graph", wait_for_record_of_other_graph);
+  table.add("external.wait_for_pending_event", wait_for_pending_event, needs_concurrency);
+  table.add("external.wait_for_event_recorded_after_launch", wait_for_event_recorded_after_launch, needs_concurrency);
+  table.add("external.record_in_graph", record_in_graph, needs_concurrency);
+  table.add("external.wait_for_record_of_other_graph", wait_for_record_of_other_graph, needs_concurrency);
   table.add("external.captured_record_after_end", captured_record_after_end);
   table.add("external.captured_record_after_invalidation", captured_record_after_invalidation);
 }

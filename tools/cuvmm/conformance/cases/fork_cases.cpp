@@ -14,11 +14,9 @@ namespace {
 // What the function answers in a child of this process.
 template <class Function>
 std::string in_child(Function function) {
-  int status = 0;
-  const TaskProcess child{{[&](int descriptor) { write_to(descriptor, Answer{function()}.text()); }},
-                          std::chrono::seconds{10}};
-  waitpid(child.id(), &status, 0);
-  const Ended ended = child.ended(status);
+  TaskProcess child{{[&](int descriptor) { write_to(descriptor, Answer{function()}.text()); }},
+                    std::chrono::seconds{10}};
+  const Ended ended = child.wait();
   return ended.complaint().empty() ? ended.output : ended.complaint();
 }
 

@@ -9,7 +9,7 @@
 namespace cuvmm::conformance {
 
 // A host function that blocks its stream until the gate is opened. A case keeps it alive
-// until the stream is idle.
+// until the stream is idle. One that asks or waits while it is closed needs_concurrency.
 class Gate {
  public:
   Gate() = default;

@@ -131,18 +131,21 @@ void add_launches(Table& table) {
                    cuda->cuGraphLaunch(exec, per_thread_stream()), cuda->cuCtxSynchronize()});
   });
   table.add("graph.launch_null", [](Environment& cuda) { return cuda->cuGraphLaunch(nullptr, cuda.stream()); });
-  table.add("graph.launch_on_two_streams", [](Environment& cuda) {
-    const CUgraphExec exec = instantiated(cuda, captured_memset(cuda, cuda.mapped(), 9));
-    const CUstream first = cuda.stream();
-    const CUstream second = cuda.stream();
-    Gate& gate = lasting_gate();
-    gate.block(cuda, first);
-    const CUresult blocked = cuda->cuGraphLaunch(exec, first);
-    const CUresult behind = cuda->cuGraphLaunch(exec, second);
-    const CUresult waits = cuda->cuStreamQuery(second);
-    gate.open();
-    return spaces({blocked, behind, waits, cuda->cuCtxSynchronize()});
-  });
+  table.add(
+      "graph.launch_on_two_streams",
+      [](Environment& cuda) {
+        const CUgraphExec exec = instantiated(cuda, captured_memset(cuda, cuda.mapped(), 9));
+        const CUstream first = cuda.stream();
+        const CUstream second = cuda.stream();
+        Gate& gate = lasting_gate();
+        gate.block(cuda, first);
+        const CUresult blocked = cuda->cuGraphLaunch(exec, first);
+        const CUresult behind = cuda->cuGraphLaunch(exec, second);
+        const CUresult waits = cuda->cuStreamQuery(second);
+        gate.open();
+        return spaces({blocked, behind, waits, cuda->cuCtxSynchronize()});
+      },
+      needs_concurrency);
   table.add("graph.launch_of_host_function", [](Environment& cuda) {
     static unsigned calls = 0;
     const CUgraph graph = captured(cuda, [&](CUstream stream) {

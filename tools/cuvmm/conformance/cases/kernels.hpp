@@ -29,7 +29,7 @@ class Kernels {
   // One thread each.
   [[nodiscard]] CUresult store(CUdeviceptr address, unsigned value, CUstream stream = nullptr) const;
   [[nodiscard]] CUresult load(CUdeviceptr source, CUdeviceptr destination, CUstream stream = nullptr) const;
-  // `flags` are two words of pinned host memory.
+  // `flags` are two words of pinned host memory; behind them are two that a kernel may keep something in.
   [[nodiscard]] CUresult spin(const std::atomic<unsigned>* flags, CUdeviceptr watched, CUstream stream = nullptr) const;
 
  private:

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include <limits>
+#include <string_view>
 
 #include "conformance/cases/case_groups.hpp"
 
@@ -61,10 +62,17 @@ void add_question(Table& table, const std::string& id, const Question& question)
       needs_driver_library);
 }
 
+// A name as a part of a case's: without what nobody sees at its end.
+std::string word_of(std::string_view name) {
+  if (name.empty()) return "empty";
+  if (name.back() == ' ') return std::string{name.substr(0, name.size() - 1)} + "_and_blank";
+  return std::string{name};
+}
+
 void add_names(Table& table) {
   for (const char* const name : {"cuNothing", "", "cumemmap", "cuMemMap ", "cuMemAlloc_v2", "cuMemcpyHtoD_v2_ptds",
                                  "malloc", "cuInit", "cuGetProcAddress", "cuGetProcAddress_v2", "cuMemcpy"})
-    add_question(table, std::string{"name_"} + (*name == '\0' ? "empty" : name), {name});
+    add_question(table, "name_" + word_of(name), {name});
 }
 
 void add_versions(Table& table) {

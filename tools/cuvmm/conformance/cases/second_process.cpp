@@ -11,6 +11,20 @@
 
 namespace cuvmm::conformance {
 
+namespace {
+
+// The other process sees how it went by what it receives.
+[[noreturn]] void run(Environment own, const SecondProcess::Function& function, int socket) {
+  try {
+    if (!own.begin(Start::context)) function(own, socket);
+  } catch (const std::exception&) {
+    _exit(1);
+  }
+  for (;;) pause();
+}
+
+}  // namespace
+
 SecondProcess::SecondProcess(const Environment& environment, const Function& function) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) throw std::runtime_error("socketpair failed");
@@ -19,9 +33,7 @@ SecondProcess::SecondProcess(const Environment& environment, const Function& fun
   if (process_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(ends[0]);
-    Environment own = environment.another();
-    if (!own.begin(Start::context)) function(own, ends[1]);
-    for (;;) pause();
+    run(environment.another(), function, ends[1]);
   }
   close(ends[1]);
   socket_ = ends[0];
@@ -71,6 +83,15 @@ int receive_descriptor(int socket) {
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
   return descriptor;
+}
+
+void pass_turn(int socket) {
+  send_bytes(socket, "", 1);
+}
+
+void wait_for_turn(int socket) {
+  char word = 0;
+  if (!receive_bytes(socket, &word, sizeof word)) throw std::runtime_error("the other process is gone");
 }
 
 void send_bytes(int socket, const void* bytes, std::size_t size) {

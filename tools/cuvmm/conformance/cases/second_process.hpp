@@ -33,6 +33,10 @@ class SecondProcess {
 void send_descriptor(int socket, int descriptor);
 [[nodiscard]] int receive_descriptor(int socket);  // -1 if none comes
 
+// The two take turns: one waits until the other passes the word.
+void pass_turn(int socket);
+void wait_for_turn(int socket);
+
 void send_bytes(int socket, const void* bytes, std::size_t size);
 [[nodiscard]] bool receive_bytes(int socket, void* bytes, std::size_t size);
 

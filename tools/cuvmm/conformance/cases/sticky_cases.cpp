@@ -55,6 +55,10 @@ bool gives_back(driver::EntryPoint entry_point) {
     case cuGraphExecDestroy:
     case cuGraphDestroy:
     case cuModuleUnload:
+    case cuMemPoolDestroy:
+    case cuMemFreeAsync:
+    case cuUserObjectRelease:
+    case cuGraphReleaseUserObject:
       return true;
     default:
       return false;
@@ -65,7 +69,7 @@ using Calls = std::vector<EntryPointCall>;
 
 Calls calls_that_keep(EntryPointGroup group) {
   Calls calls;
-  for (const EntryPointCall& each : entry_point_calls())
+  for (const EntryPointCall& each : first_entry_point_calls())
     if (driver::info(each.entry_point).group == group && !changes_contexts(each.entry_point) &&
         !gives_back(each.entry_point))
       calls.push_back(each);
@@ -74,8 +78,16 @@ Calls calls_that_keep(EntryPointGroup group) {
 
 Calls calls_that_give_back() {
   Calls calls;
-  for (const EntryPointCall& each : entry_point_calls())
+  for (const EntryPointCall& each : first_entry_point_calls())
     if (gives_back(each.entry_point)) calls.push_back(each);
+  return calls;
+}
+
+// Those that keep come before those that give back.
+Calls further_calls() {
+  Calls calls = further_entry_point_calls();
+  std::stable_partition(calls.begin(), calls.end(),
+                        [](const EntryPointCall& each) { return !gives_back(each.entry_point); });
   return calls;
 }
 
@@ -108,6 +120,7 @@ void add_groups(Table& table) {
       {"kernel", EntryPointGroup::kernel}};
   for (const auto& [name, group] : groups) add_calls(table, name, calls_that_keep(group));
   add_calls(table, "give_back", calls_that_give_back());
+  add_calls(table, "further", further_calls());
 }
 
 CUresult try_allocate(Environment& cuda) {
@@ -223,13 +236,17 @@ void sleep_a_millisecond() {
   nanosleep(&pause, nullptr);
 }
 
-// A kernel that is surely running and reading `watched`; false if it does not start within five seconds.
+// A kernel that is surely running and reading `watched`; false if it does not start within five seconds. The stream is
+// asked meanwhile, as a driver may let work advance only then.
 bool start_spinning(Environment& cuda, const Kernels& kernels, std::atomic<unsigned>* flags, CUdeviceptr watched,
                     CUstream stream) {
   flags[0] = 0;
   flags[1] = 0;
   cuda.expect("spin", kernels.spin(flags, watched, stream));
-  for (int i = 0; i < 5000 && flags[0] == 0; ++i) sleep_a_millisecond();
+  for (int i = 0; i < 5000 && flags[0] == 0; ++i) {
+    static_cast<void>(cuda->cuStreamQuery(stream));
+    sleep_a_millisecond();
+  }
   return flags[0] != 0;
 }
 
@@ -242,6 +259,7 @@ void add_running_kernels(Table& table) {
     if (!start_spinning(cuda, kernels, flags, watched, stream)) return std::string{"not started"};
     const CUresult running = cuda->cuStreamQuery(stream);
     const CUresult unmapped = cuda->cuMemUnmap(watched, granule);
+    if (unmapped != CUDA_SUCCESS) flags[1] = 1;  // nothing else ends the kernel before its time
     return spaces({running, unmapped, cuda->cuStreamSynchronize(stream), try_allocate(cuda)});
   });
   add(table, "sticky.revoke_under_kernel", [](Environment& cuda) {
@@ -252,6 +270,7 @@ void add_running_kernels(Table& table) {
     if (!start_spinning(cuda, kernels, flags, watched, stream)) return std::string{"not started"};
     const CUmemAccessDesc none = access_of(0, 0);
     const CUresult revoked = cuda->cuMemSetAccess(watched, granule, &none, 1);
+    if (revoked != CUDA_SUCCESS) flags[1] = 1;
     return spaces({revoked, cuda->cuStreamSynchronize(stream)});
   });
   add(table, "sticky.other_memory_under_kernel", [](Environment& cuda) {

@@ -59,14 +59,17 @@ void add_destruction(Table& table) {
 
 void add_queries(Table& table) {
   table.add("stream.query_idle", [](Environment& cuda) { return cuda->cuStreamQuery(cuda.stream()); });
-  table.add("stream.query_busy", [](Environment& cuda) {
-    const CUstream stream = cuda.stream();
-    Gate& gate = lasting_gate();
-    gate.block(cuda, stream);
-    const CUresult busy = cuda->cuStreamQuery(stream);
-    gate.open();
-    return spaces({busy, cuda->cuStreamSynchronize(stream), cuda->cuStreamQuery(stream)});
-  });
+  table.add(
+      "stream.query_busy",
+      [](Environment& cuda) {
+        const CUstream stream = cuda.stream();
+        Gate& gate = lasting_gate();
+        gate.block(cuda, stream);
+        const CUresult busy = cuda->cuStreamQuery(stream);
+        gate.open();
+        return spaces({busy, cuda->cuStreamSynchronize(stream), cuda->cuStreamQuery(stream)});
+      },
+      needs_concurrency);
   table.add("stream.query_default_ones", [](Environment& cuda) {
     return spaces(
         {cuda->cuStreamQuery(nullptr), cuda->cuStreamQuery(legacy_stream()), cuda->cuStreamQuery(per_thread_stream())});
@@ -106,67 +109,78 @@ void add_waiting(Table& table) {
   for (const unsigned flags : {1U, 2U})
     table.add("stream.wait_event_flags_" + std::to_string(flags),
               [flags](Environment& cuda) { return cuda->cuStreamWaitEvent(cuda.stream(), cuda.event(), flags); });
-  table.add("stream.wait_event_orders", [](Environment& cuda) {
-    const CUstream first = cuda.stream();
-    const CUstream second = cuda.stream();
-    const CUevent event = cuda.event();
-    Gate& gate = lasting_gate();
-    gate.block(cuda, first);
-    cuda.expect("record", cuda->cuEventRecord(event, first));
-    cuda.expect("wait", cuda->cuStreamWaitEvent(second, event, 0));
-    const CUresult held = cuda->cuStreamQuery(second);
-    gate.open();
-    return spaces({held, cuda->cuStreamSynchronize(second)});
-  });
-  table.add("stream.wait_takes_last_record_before_it", [](Environment& cuda) {
-    const CUstream first = cuda.stream();
-    const CUstream second = cuda.stream();
-    const CUevent event = cuda.event();
-    cuda.expect("record", cuda->cuEventRecord(event, first));
-    cuda.expect("wait", cuda->cuStreamWaitEvent(second, event, 0));
-    Gate& gate = lasting_gate();
-    gate.block(cuda, first);
-    cuda.expect("record", cuda->cuEventRecord(event, first));
-    const CUresult not_held = cuda->cuStreamSynchronize(second);
-    gate.open();
-    return not_held;
-  });
+  table.add(
+      "stream.wait_event_orders",
+      [](Environment& cuda) {
+        const CUstream first = cuda.stream();
+        const CUstream second = cuda.stream();
+        const CUevent event = cuda.event();
+        Gate& gate = lasting_gate();
+        gate.block(cuda, first);
+        cuda.expect("record", cuda->cuEventRecord(event, first));
+        cuda.expect("wait", cuda->cuStreamWaitEvent(second, event, 0));
+        const CUresult held = cuda->cuStreamQuery(second);
+        gate.open();
+        return spaces({held, cuda->cuStreamSynchronize(second)});
+      },
+      needs_concurrency);
+  table.add(
+      "stream.wait_takes_last_record_before_it",
+      [](Environment& cuda) {
+        const CUstream first = cuda.stream();
+        const CUstream second = cuda.stream();
+        const CUevent event = cuda.event();
+        cuda.expect("record", cuda->cuEventRecord(event, first));
+        cuda.expect("wait", cuda->cuStreamWaitEvent(second, event, 0));
+        Gate& gate = lasting_gate();
+        gate.block(cuda, first);
+        cuda.expect("record", cuda->cuEventRecord(event, first));
+        const CUresult not_held = cuda->cuStreamSynchronize(second);
+        gate.open();
+        return not_held;
+      },
+      needs_concurrency);
 }
 
 // Whether work on one stream holds back the legacy default stream.
 void add_legacy(Table& table) {
   for (const unsigned flags : {CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING})
-    table.add(flags == CU_STREAM_DEFAULT ? "stream.legacy_waits_for_blocking" : "stream.legacy_and_non_blocking",
-              [flags](Environment& cuda) {
-                const CUdeviceptr address = cuda.mapped();
-                const CUstream stream = cuda.stream(flags);
-                Gate& gate = lasting_gate();
-                gate.block(cuda, stream);
-                const CUresult queried = cuda->cuStreamQuery(nullptr);
-                cuda.expect("memset", cuda->cuMemsetD8Async(address, 1, 64, nullptr));
-                const CUevent event = cuda.event();
-                cuda.expect("record", cuda->cuEventRecord(event, nullptr));
-                CUresult done = CUDA_SUCCESS;
-                if (flags == CU_STREAM_NON_BLOCKING)
-                  done = cuda->cuEventSynchronize(event);
-                else
-                  done = cuda->cuEventQuery(event);
-                gate.open();
-                return spaces({queried, done, cuda->cuCtxSynchronize()});
-              });
-  table.add("stream.blocking_waits_for_legacy", [](Environment& cuda) {
-    const CUdeviceptr address = cuda.mapped();
-    const CUstream blocking = cuda.stream(CU_STREAM_DEFAULT);
-    const CUstream free = cuda.stream(CU_STREAM_NON_BLOCKING);
-    Gate& gate = lasting_gate();
-    gate.block(cuda, nullptr);
-    cuda.expect("memset", cuda->cuMemsetD8Async(address, 1, 64, blocking));
-    cuda.expect("memset", cuda->cuMemsetD8Async(address, 1, 64, free));
-    const CUresult held = cuda->cuStreamQuery(blocking);
-    const CUresult not_held = cuda->cuStreamSynchronize(free);
-    gate.open();
-    return spaces({held, not_held, cuda->cuCtxSynchronize()});
-  });
+    table.add(
+        flags == CU_STREAM_DEFAULT ? "stream.legacy_waits_for_blocking" : "stream.legacy_and_non_blocking",
+        [flags](Environment& cuda) {
+          const CUdeviceptr address = cuda.mapped();
+          const CUstream stream = cuda.stream(flags);
+          Gate& gate = lasting_gate();
+          gate.block(cuda, stream);
+          const CUresult queried = cuda->cuStreamQuery(nullptr);
+          cuda.expect("memset", cuda->cuMemsetD8Async(address, 1, 64, nullptr));
+          const CUevent event = cuda.event();
+          cuda.expect("record", cuda->cuEventRecord(event, nullptr));
+          CUresult done = CUDA_SUCCESS;
+          if (flags == CU_STREAM_NON_BLOCKING)
+            done = cuda->cuEventSynchronize(event);
+          else
+            done = cuda->cuEventQuery(event);
+          gate.open();
+          return spaces({queried, done, cuda->cuCtxSynchronize()});
+        },
+        needs_concurrency);
+  table.add(
+      "stream.blocking_waits_for_legacy",
+      [](Environment& cuda) {
+        const CUdeviceptr address = cuda.mapped();
+        const CUstream blocking = cuda.stream(CU_STREAM_DEFAULT);
+        const CUstream free = cuda.stream(CU_STREAM_NON_BLOCKING);
+        Gate& gate = lasting_gate();
+        gate.block(cuda, nullptr);
+        cuda.expect("memset", cuda->cuMemsetD8Async(address, 1, 64, blocking));
+        cuda.expect("memset", cuda->cuMemsetD8Async(address, 1, 64, free));
+        const CUresult held = cuda->cuStreamQuery(blocking);
+        const CUresult not_held = cuda->cuStreamSynchronize(free);
+        gate.open();
+        return spaces({held, not_held, cuda->cuCtxSynchronize()});
+      },
+      needs_concurrency);
 }
 
 void add_host_functions(Table& table) {

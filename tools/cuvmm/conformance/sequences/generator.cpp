@@ -1,5 +1,7 @@
 #include "conformance/sequences/generator.hpp"
 
+#include <algorithm>
+#include <exception>
 #include <numeric>
 
 namespace cuvmm::conformance {
@@ -19,6 +21,27 @@ int draw_length(Random& random) {
   int length = 1;
   while (length < Generator::most_length && random.below(Generator::mean_length) != 0) ++length;
   return length;
+}
+
+bool is_sound(const MappedMemory& mapping, const World& world) {
+  const std::int64_t memory_bytes =
+      world.memories.at(static_cast<std::size_t>(mapping.memory)).granules * granule_bytes;
+  const ReservedAddresses* const reserved = world.reservation_at(mapping.place);
+  return mapping.bytes >= granule_bytes && mapping.bytes <= memory_bytes && reserved != nullptr &&
+         mapping.end() <= reserved->end();
+}
+
+// Whether the world can be one of a driver's, so that calls can be drawn from it.
+bool is_sound(const World& world) {
+  constexpr std::int64_t most_reserved_bytes = std::int64_t{1} << 48;
+  return std::all_of(world.memories.begin(), world.memories.end(),
+                     [](const Memory& each) { return each.granules >= 1 && each.granules <= most_memory_granules; }) &&
+         std::all_of(world.reservations.begin(), world.reservations.end(),
+                     [](const ReservedAddresses& each) {
+                       return each.bytes >= granule_bytes && each.bytes <= most_reserved_bytes;
+                     }) &&
+         std::all_of(world.mappings.begin(), world.mappings.end(),
+                     [&](const MappedMemory& each) { return is_sound(each, world); });
 }
 
 }  // namespace
@@ -81,6 +104,15 @@ bool Generator::needs_settling(const Call& call) const {
 }
 
 void Generator::answered(CUresult code) {
+  try {
+    follow(code);
+  } catch (const std::exception&) {  // of a container: no such handle, device or size
+    left_ = 0;
+  }
+  if (!is_sound(world_)) left_ = 0;
+}
+
+void Generator::follow(CUresult code) {
   if (code == CUDA_SUCCESS && last_.operation->succeeded != nullptr) last_.operation->succeeded(last_, world_);
   follow_work(last_, code);
   if (last_.operation->ended != nullptr) last_.operation->ended(last_, world_);

@@ -21,6 +21,8 @@ class Generator {
   [[nodiscard]] std::optional<Call> next();
   // Whether all work must be done before the call that was drawn last is made.
   [[nodiscard]] bool must_settle() const { return must_settle_; }
+  // A driver may answer what no sound one does: it accepts a mapping that is larger than its memory. Then nobody can
+  // tell what follows, and the call was the last.
   void answered(CUresult code);
 
   [[nodiscard]] const World& world() const { return world_; }
@@ -29,6 +31,7 @@ class Generator {
  private:
   [[nodiscard]] const Operation& draw_operation();
   [[nodiscard]] bool needs_settling(const Call& call) const;
+  void follow(CUresult code);
   void follow_work(const Call& call, CUresult code);
 
   Random random_;

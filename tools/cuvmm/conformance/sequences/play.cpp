@@ -16,7 +16,6 @@ constexpr const char* command_name = "conformance-sequences";
 constexpr const char* not_clean = "!c";
 constexpr char complaint_mark = 'E';  // begins a line that is no sequence but says why there is none
 constexpr std::uint64_t most_in_a_process = 100;
-constexpr std::chrono::seconds time_limit{300};  // of a process; it ends what hangs, on slow machines too
 
 // Consecutive seeds for one process.
 struct Batch {
@@ -47,7 +46,8 @@ RecordedSequence cut_off(std::string_view line, const Ended& ended, std::uint64_
   sequence.seed = seed;
   line.remove_prefix(std::min(line.size(), line.find(' ') + 1));
   sequence.steps = take_steps(line);
-  sequence.end = "!" + std::to_string(WIFSIGNALED(ended.status) ? WTERMSIG(ended.status) : 0);
+  sequence.end = ended.timed_out ? std::string{timed_out_end}
+                                 : "!" + std::to_string(WIFSIGNALED(ended.status) ? WTERMSIG(ended.status) : 0);
   sequence.checksum = checksum_of_calls(seed, devices, sequence.steps);
   return sequence;
 }
@@ -59,7 +59,7 @@ std::vector<RecordedSequence> played(const Ended& ended, const Batch& batch, int
   while (text.find('\n') != std::string_view::npos) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(line.size() + 1);
-    if (line.front() == complaint_mark)
+    if (!line.empty() && line.front() == complaint_mark)
       throw std::runtime_error("Sequences cannot be played:" + std::string{line.substr(1)} + ".");
     sequences.push_back(parse_sequence(line, "a process that plays sequences"));
   }
@@ -92,7 +92,7 @@ RecordedSequence play(std::uint64_t seed, int devices, Player& player,
 }
 
 std::vector<RecordedSequence> play_in_processes(std::uint64_t seed, std::uint64_t count, const DriverOfProcess& driver,
-                                                unsigned jobs) {
+                                                const PoolOptions& pool) {
   std::vector<RecordedSequence> all;
   std::vector<Batch> left = batches_of(seed, count);
   while (!left.empty()) {
@@ -100,7 +100,7 @@ std::vector<RecordedSequence> play_in_processes(std::uint64_t seed, std::uint64_
     tasks.reserve(left.size());
     for (const Batch& each : left) tasks.push_back(task_of(each, driver));
     std::vector<Batch> again;
-    run_tasks(tasks, {time_limit, jobs}, [&](std::size_t index, const Ended& ended) {
+    run_tasks(tasks, pool, [&](std::size_t index, const Ended& ended) {
       const Batch& batch = left[index];
       const std::vector<RecordedSequence> done = played(ended, batch, driver.devices);
       if (done.empty()) throw std::runtime_error("Sequences cannot be played: their process ends without a word.");

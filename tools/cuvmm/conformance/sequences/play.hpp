@@ -17,11 +17,11 @@ namespace cuvmm::conformance {
 [[nodiscard]] RecordedSequence play(std::uint64_t seed, int devices, Player& player,
                                     const std::function<void(const Step&)>& answered = {});
 
-// The sequences of seed, seed + 1, ...: `count` of them, played a hundred in a process, `jobs` processes at a time. One
-// that kills its process ends there ("!11"), and the next begin in another. Throws std::runtime_error if the driver
-// cannot be brought to where sequences begin.
+// The sequences of seed, seed + 1, ...: `count` of them, played a hundred in a process. One that kills its process ends
+// there ("!11"), also one in which the process's time is over, and the next begin in another. Throws std::runtime_error
+// if the driver cannot be brought to where sequences begin.
 [[nodiscard]] std::vector<RecordedSequence> play_in_processes(std::uint64_t seed, std::uint64_t count,
-                                                              const DriverOfProcess& driver, unsigned jobs);
+                                                              const DriverOfProcess& driver, const PoolOptions& pool);
 
 // The process's side: the hidden command, and what it does. The process has then ended.
 struct SequencesCommand {

@@ -74,6 +74,7 @@ bool read_sequence(std::string_view line, RecordedSequence& sequence) {
   std::string_view steps = take_word(line);
   sequence.steps = take_steps(steps);
   sequence.end = steps;
+  if (sequence.steps.size() > std::size_t{Generator::most_length}) return false;
   return (steps.empty() || steps.front() == '!') && read(line, sequence.checksum, 16);
 }
 
@@ -81,7 +82,7 @@ bool read_sequence(std::string_view line, RecordedSequence& sequence) {
 bool read_heading(std::string_view line, Recording& recording) {
   const std::string_view key = take_word(line);
   if (key == "generator") return read(line, recording.generator);
-  if (key == "devices") return read(line, recording.devices) && recording.devices >= 1;
+  if (key == "devices") return read(line, recording.devices) && recording.devices >= 1 && recording.devices <= 2;
   if (key != "machine") return false;
   recording.machine = line;
   return true;

@@ -12,6 +12,9 @@
 
 namespace cuvmm::conformance {
 
+// How a sequence ends whose process did not come to an end in time.
+inline constexpr std::string_view timed_out_end = "!timeout";
+
 struct RecordedSequence {
   std::uint64_t seed = 0;
   std::vector<Step> steps;

@@ -25,6 +25,12 @@ SequenceComparison compare(const RecordedSequence& played, const RecordedSequenc
   SequenceComparison comparison;
   comparison.seed = played.seed;
   comparison.steps = played.steps.size();
+  if (played.end == timed_out_end) {  // also where a recorded one did: it tells nothing of the driver
+    comparison.verdict = Verdict::timed_out;
+    comparison.step = played.steps.size();
+    comparison.call = call_of_step(played.seed, devices, played.steps, comparison.step);
+    return comparison;
+  }
   if (recorded == nullptr) {
     comparison.verdict = Verdict::not_recorded;
     return comparison;

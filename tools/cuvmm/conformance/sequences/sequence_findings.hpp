@@ -1,6 +1,7 @@
 // What came out of sequences.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct SequenceFindings {
   Subject subject;
   std::string recorded_machine;
   std::vector<SequenceComparison> sequences;
+  std::chrono::seconds time_limit{0};  // of a process that plays a hundred
 
   [[nodiscard]] std::size_t count(Verdict verdict) const;
 };

@@ -18,6 +18,7 @@ std::string written(const Json& whole) {
 
 std::string as_json(const SequenceFindings& findings) {
   Json differences = Json::array();
+  Json timed_out = Json::array();
   std::size_t steps = 0;
   for (const SequenceComparison& each : findings.sequences) {
     steps += each.steps;
@@ -27,6 +28,8 @@ std::string as_json(const SequenceFindings& findings) {
                              {"call", each.call},
                              {"recorded", each.recorded},
                              {"answer", each.answered}});
+    if (each.verdict == Verdict::timed_out)
+      timed_out.push_back({{"seed", each.seed}, {"step", each.step}, {"call", each.call}});
   }
   return written({{"schema", schema},
                   {"driver",
@@ -42,8 +45,10 @@ std::string as_json(const SequenceFindings& findings) {
                     {"calls", steps},
                     {"equal", findings.count(Verdict::equal)},
                     {"different", findings.count(Verdict::different)},
+                    {"timed_out", findings.count(Verdict::timed_out)},
                     {"not_recorded", findings.count(Verdict::not_recorded)}}},
-                  {"differences", differences}});
+                  {"differences", differences},
+                  {"timed_out", timed_out}});
 }
 
 std::string as_json(const SequenceStatistics& statistics) {

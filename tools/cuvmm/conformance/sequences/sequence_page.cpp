@@ -27,6 +27,16 @@ std::string differences(const SequenceFindings& findings) {
   return fmt::format("Different, at the first step that is:\n{}\n", text);
 }
 
+std::string timed_out(const SequenceFindings& findings) {
+  std::string text;
+  for (const SequenceComparison& each : findings.sequences)
+    if (each.verdict == Verdict::timed_out)
+      text += fmt::format("  seed {}, step {}: {}\n", each.seed, each.step, each.call);
+  if (text.empty()) return text;
+  return fmt::format("Timed out in this call, and killed after {} s (--time-limit):\n{}\n", findings.time_limit.count(),
+                     text);
+}
+
 std::string codes(const CallStatistics& calls) {
   std::vector<std::pair<CUresult, std::size_t>> sorted(calls.codes.begin(), calls.codes.end());
   std::sort(sorted.begin(), sorted.end(),
@@ -44,11 +54,13 @@ std::string as_page(const SequenceFindings& findings) {
   for (const SequenceComparison& each : findings.sequences) steps += each.steps;
   const std::size_t different = findings.count(Verdict::different);
   const std::size_t unrecorded = findings.count(Verdict::not_recorded);
+  const std::size_t timed = findings.count(Verdict::timed_out);
   std::string text =
-      heading(findings.subject) + differences(findings) +
+      heading(findings.subject) + differences(findings) + timed_out(findings) +
       fmt::format("{} sequences of {} calls in all: {} equal, ", with_separators(findings.sequences.size()),
                   with_separators(steps), with_separators(findings.count(Verdict::equal)));
   if (unrecorded != 0) text += fmt::format("{} not recorded, ", with_separators(unrecorded));
+  if (timed != 0) text += fmt::format("{} TIMED OUT, ", with_separators(timed));
   return text + (different == 0 ? "none different.\n" : fmt::format("{} DIFFERENT.\n", with_separators(different)));
 }
 

@@ -1,6 +1,7 @@
 #include "conformance/sequences/world.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace cuvmm::conformance {
 namespace {
@@ -111,6 +112,8 @@ bool World::is_known(const std::vector<Segment>& segments) const {
 }
 
 int World::new_memory(std::int64_t granules, Where where, bool exportable) {
+  // Asked of a driver as a mistake, and accepted by none: nobody is to keep an account of so many blocks.
+  if (granules < 1 || granules > most_memory_granules) throw std::length_error("memory of no size that is asked for");
   memories.push_back({granules, where, exportable, false,
                       std::vector<bool>(static_cast<std::size_t>(granules * granule_bytes / block_bytes))});
   return static_cast<int>(memories.size()) - 1;

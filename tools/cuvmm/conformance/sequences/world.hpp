@@ -130,6 +130,7 @@ struct World {
   void mark_unknown(const std::vector<Segment>& segments);
   [[nodiscard]] bool is_known(const std::vector<Segment>& segments) const;
 
+  // Throws std::length_error for a size that no driver can have accepted.
   [[nodiscard]] int new_memory(std::int64_t granules, Where where, bool exportable);
 };
 

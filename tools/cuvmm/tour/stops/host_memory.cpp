@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "command/imex_words.hpp"
 #include "cuvmm/copy.hpp"
 #include "cuvmm/mapped_range.hpp"
 #include "driver/convert.hpp"
@@ -84,7 +85,7 @@ class HostMemoryTour {
     const auto tried =
         PhysicalMemory::try_create(visit_.driver, properties, PhysicalMemory::granularity(visit_.driver, properties));
     if (!tried && tried.failure().code == abi::CUDA_ERROR_NOT_PERMITTED) {
-      leave_out_extended(statement, "there is no IMEX channel that this process may use");
+      leave_out_extended(statement, fmt::format("there is {}", command::no_usable_imex_channel));
       return;
     }
     visit_.checks.require(tried.has_value(), fmt::format("{} is offered, and can be created", statement),

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "clean_up.hpp"
+#include "command/imex_words.hpp"
 #include "cuvmm/copy.hpp"
 #include "cuvmm/physical_memory.hpp"
 #include "driver/call.hpp"
@@ -132,11 +133,10 @@ class DeviceQuery {
     const auto created = PhysicalMemory::try_create(visit_.driver, properties, granule_);
     const CUresult tried = created ? CUDA_SUCCESS : code(created.failure());
     if (said(fabric_handles) && tried == CUDA_ERROR_NOT_PERMITTED) {
-      visit_.checks.require(true,
-                            fmt::format("{}: fabric handles: the device says yes, and the trial that this process "
-                                        "may not use them, for lack of an IMEX channel",
-                                        name_));
-      told_[fabric_handles.attribute] = "no IMEX channel";
+      visit_.checks.require(
+          true, fmt::format("{}: fabric handles: the device says yes, and the trial no, as there is {}", name_,
+                            command::no_usable_imex_channel));
+      told_[fabric_handles.attribute] = command::no_imex_channel;
       return;
     }
     require_as_said(fabric_handles, tried);

@@ -1,0 +1,45 @@
+// Memory of pools as the process sees it, and frees in the order of a stream.
+#include <exception>
+
+#include "emulator/api/machine.hpp"
+
+namespace cuvmm::emulator::api {
+
+// Called by the model, under the lock.
+bool Machine::view_of_chunk(const model::PoolChunk& chunk, bool visible) noexcept try {
+  if (!visible) {
+    host_views_.remove(chunk.address);
+    return true;
+  }
+  return host_views_.set(chunk.address, piece({chunk.memory, 0, chunk.bytes}), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+} catch (const std::exception&) {
+  return false;
+}
+
+Answer Machine::begin_free(CUdeviceptr address, model::StreamId stream, PendingFree& free) {
+  const std::lock_guard lock(mutex_);
+  const model::HeapAllocation* const allocation = heap_.find(address);
+  free = {address, 0, allocation != nullptr};
+  Answer begun = free.of_heap ? heap_.begin_free(address, &free.token)
+                              : stream_ordered_memory_.begin_free(address, stream, &free.token);
+  if (begun.ok()) tokens_taken_.erase(address);
+  return begun;
+}
+
+void Machine::cancel_free(const PendingFree& free) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (free.of_heap)
+    heap_.cancel_free(free.address, free.token);
+  else
+    stream_ordered_memory_.cancel_free(free.address, free.token);
+}
+
+void Machine::finish_free(const PendingFree& free) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (free.of_heap)
+    heap_.finish_free(free.address, free.token);
+  else
+    stream_ordered_memory_.finish_free(free.address, free.token);
+}
+
+}  // namespace cuvmm::emulator::api

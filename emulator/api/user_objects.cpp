@@ -1,0 +1,128 @@
+// Objects of the caller's whose end waits for that of the graphs which use them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "emulator/api/answering.hpp"
+
+namespace cuvmm::emulator::api {
+namespace {
+
+Answer invalid(std::string what) {
+  return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, std::move(what)};
+}
+
+// What the end of the last reference does.
+struct Destruction {
+  Destruction() = default;
+  Destruction(const Destruction&) = delete;
+  Destruction& operator=(const Destruction&) = delete;
+  Destruction(Destruction&&) = delete;
+  Destruction& operator=(Destruction&&) = delete;
+  ~Destruction() {
+    if (destroy != nullptr) destroy(pointer);
+  }
+
+  void* pointer = nullptr;
+  CUhostFn destroy = nullptr;
+};
+
+// References to one object, whose pointers may be those of another, or null.
+auto same_as(const std::shared_ptr<void>& object) {
+  return [&object](const std::shared_ptr<void>& other) {
+    return !object.owner_before(other) && !other.owner_before(object);
+  };
+}
+
+}  // namespace
+
+Answer EmulatedDriver::find_user_object(CUuserObject handle, unsigned count, std::shared_ptr<UserObject>* found) {
+  *found = user_objects_.find(handle);
+  if (*found == nullptr || (*found)->object.expired())
+    return invalid(fmt::format("{} is no user object", fmt::ptr(handle)));
+  if (count == 0 || count > static_cast<unsigned>(INT32_MAX)) return invalid(fmt::format("count is {}", count));
+  return {};
+}
+
+CUresult EmulatedDriver::cuUserObjectCreate(CUuserObject* object, void* pointer, CUhostFn destroy,
+                                            unsigned int initial_references, unsigned int flags) {
+  return initialised([&]() -> Answer {
+    if (object == nullptr || destroy == nullptr) return invalid("object_out and destroy must not be null");
+    if (initial_references == 0 || initial_references > static_cast<unsigned>(INT32_MAX) ||
+        flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+      return invalid(
+          fmt::format("initialRefcount is {}, flags are {:#x}, must be NO_DESTRUCTOR_SYNC", initial_references, flags));
+    const auto made = std::make_shared<UserObject>();
+    const auto destruction = std::make_shared<Destruction>();
+    made->object = destruction;
+    made->references.assign(initial_references, destruction);
+    *object = user_objects_.add(made);
+    destruction->pointer = pointer;
+    destruction->destroy = destroy;  // from here on, since nothing fails any more
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuUserObjectRetain(CUuserObject handle, unsigned int count) {
+  return initialised([&]() -> Answer {
+    const std::lock_guard lock(user_objects_mutex_);
+    std::shared_ptr<UserObject> found;
+    if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
+    found->references.resize(found->references.size() + count, found->object.lock());
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuUserObjectRelease(CUuserObject handle, unsigned int count) {
+  std::vector<std::shared_ptr<void>> released;  // ends without the lock: the last one calls the object's destructor
+  return initialised([&]() -> Answer {
+    const std::lock_guard lock(user_objects_mutex_);
+    std::shared_ptr<UserObject> found;
+    if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
+    auto& held = found->references;
+    if (count > held.size()) return invalid(fmt::format("count is {} of {} references", count, held.size()));
+    released.assign(held.end() - count, held.end());
+    held.resize(held.size() - count);
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuGraphRetainUserObject(CUgraph graph, CUuserObject handle, unsigned int count,
+                                                 unsigned int flags) {
+  return initialised([&]() -> Answer {
+    const std::lock_guard lock(user_objects_mutex_);
+    const auto keeper = graphs_.find(graph);
+    if (keeper == nullptr || (flags & ~CU_GRAPH_USER_OBJECT_MOVE) != 0)
+      return invalid(fmt::format("{} must be a graph, flags known (are {:#x})", fmt::ptr(graph), flags));
+    std::shared_ptr<UserObject> found;
+    if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
+    const bool move = (flags & CU_GRAPH_USER_OBJECT_MOVE) != 0;
+    if (move && count > found->references.size())
+      return invalid(fmt::format("count is {} of {} references", count, found->references.size()));
+    keeper->kept.insert(keeper->kept.end(), count, found->object.lock());
+    if (move) found->references.resize(found->references.size() - count);
+    return {};
+  });
+}
+
+CUresult EmulatedDriver::cuGraphReleaseUserObject(CUgraph graph, CUuserObject handle, unsigned int count) {
+  std::vector<std::shared_ptr<void>> released;  // as above
+  return initialised([&]() -> Answer {
+    const std::lock_guard lock(user_objects_mutex_);
+    const auto keeper = graphs_.find(graph);
+    if (keeper == nullptr) return invalid(fmt::format("{} is no graph", fmt::ptr(graph)));
+    std::shared_ptr<UserObject> found;
+    if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
+    const auto object = found->object.lock();
+    auto& kept = keeper->kept;
+    if (std::count_if(kept.begin(), kept.end(), same_as(object)) < static_cast<std::ptrdiff_t>(count))
+      return invalid(fmt::format("count is {}, more than the graph holds", count));
+    released.push_back(object);
+    for (unsigned index = 0; index < count; ++index)
+      kept.erase(std::find_if(kept.begin(), kept.end(), same_as(object)));
+    return {};
+  });
+}
+
+}  // namespace cuvmm::emulator::api

@@ -1,0 +1,11 @@
+// By what programs can tell that this is not NVIDIA's driver.
+#include "emulator/drop_in/exported.hpp"
+
+extern "C" {
+
+// One line for people. No CUDA driver has a function of this name.
+CUVMM_EXPORT const char* cuvmm_emulated_driver() {
+  return "cuvmm's emulated driver";
+}
+
+}  // extern "C"

@@ -1,0 +1,147 @@
+// Memory pools: what the stream-ordered allocator takes from the device and gives to programs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <utility>
+#include <vector>
+
+#include "driver/abi.hpp"
+#include "emulator/model/address_space.hpp"
+#include "emulator/model/physical_store.hpp"
+#include "emulator/model/place.hpp"
+#include "emulator/model/rights.hpp"
+
+namespace cuvmm::emulator::model {
+
+// A number that grows and falls, and how high it has been since that was last forgotten.
+class Watermark {
+ public:
+  void add(std::uint64_t bytes) { set(current_ + bytes); }
+  void subtract(std::uint64_t bytes) { current_ -= bytes; }
+  void set(std::uint64_t bytes) {
+    current_ = bytes;
+    reach(bytes);
+  }
+  // It was that high for a moment.
+  void reach(std::uint64_t bytes) { high_ = bytes > high_ ? bytes : high_; }
+  void forget() { high_ = current_; }
+  [[nodiscard]] std::uint64_t current() const { return current_; }
+  [[nodiscard]] std::uint64_t high() const { return high_; }
+
+ private:
+  std::uint64_t current_ = 0;
+  std::uint64_t high_ = 0;
+};
+
+// Physical memory that a pool holds, cut into extents.
+struct PoolChunk {
+  Allocation* memory = nullptr;
+  std::uint64_t bytes = 0;
+  CUdeviceptr address = 0;  // of its first byte; 0 in pools of graphs, whose allocations have addresses of their own
+  AddressSpace room;        // offsets that are in no extent
+  std::size_t extents = 0;
+  bool observed = true;  // the host has synchronized since something in it was freed
+};
+
+// A piece of a chunk. It belongs to one allocation after the other: when an allocation has been freed and the free has
+// not run yet, one that comes after the free in stream order may take the extent over.
+struct PoolExtent {
+  PoolChunk* chunk = nullptr;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// A stream, as far as the order of allocations and frees goes; 0 stands for the host, which knows what it freed.
+using StreamId = std::uint64_t;
+
+// What a pool is, and stays.
+struct PoolKind {
+  Place place;
+  std::uint64_t max_bytes = 0;  // 0: what the place has
+  bool managed = false;
+  int device = 0;  // whose pool it is, of one of managed memory
+};
+
+// Where pools take memory and addresses from.
+struct PoolSources {
+  // Makes a chunk of host memory appear in the process, or disappear. Answers false if the system refuses.
+  using HostView = std::function<bool(const PoolChunk&, bool visible)>;
+
+  PhysicalStore& store;
+  AddressSpace& addresses;
+  std::uint64_t granularity = 0;
+  HostView host_view;
+};
+
+// One pool. Not thread-safe. What only counts is public; chunks and extents are the pool's own.
+class MemoryPool {
+ public:
+  // Whether chunks have addresses, at which they then stay until they are given back.
+  enum class Addresses : unsigned char { of_chunks, of_allocations };
+
+  MemoryPool(const PoolSources& sources, PoolKind kind, Addresses addresses)
+      : sources_(sources), kind_(kind), addresses_(addresses) {}
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+  ~MemoryPool() = default;  // what it holds is the store's, and ends with that unless it was given back
+
+  [[nodiscard]] const PoolKind& kind() const { return kind_; }
+  [[nodiscard]] Place place() const { return kind_.place; }
+
+  // An extent of `bytes` bytes at a multiple of `alignment`: of memory that the pool holds and nobody uses, or of more
+  // that it takes from the store. False if there is none: the place or the pool's limit is exhausted.
+  [[nodiscard]] bool take(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& extent);
+  void give_back(const PoolExtent& extent) noexcept;
+  // The same after a free in that stream: without allow_opportunistic the extent rests, and serves that stream alone,
+  // until the host has synchronized with it (wake()).
+  void give_back_from(StreamId stream, const PoolExtent& extent) noexcept;
+  [[nodiscard]] bool take_resting(std::uint64_t bytes, std::uint64_t most, StreamId stream, PoolExtent& extent);
+  void wake() noexcept;
+
+  // Gives unused chunks back to the store as long as `bytes_to_keep` bytes are left; but not those of which the host
+  // does not know yet that they are unused.
+  void trim(std::uint64_t bytes_to_keep) noexcept;
+  // All unused chunks. False if there was none.
+  bool give_back_unused() noexcept;
+  // What synchronizing with the host does: gives unused chunks back while more than the release threshold is held.
+  void release_above_threshold() noexcept;
+
+  Rights rights;
+  Watermark used;  // bytes of its allocations, as asked for, whose free was not asked for
+  [[nodiscard]] Watermark& reserved() { return reserved_; }
+  [[nodiscard]] const Watermark& reserved() const { return reserved_; }
+  std::uint64_t release_threshold = 0;
+  bool follow_event_dependencies = true;
+  bool allow_opportunistic = true;
+  bool allow_internal_dependencies = true;
+  std::size_t allocations = 0;
+  std::uintptr_t handle = 0;  // by which callers know it
+  bool destroyed = false;     // goes with its last allocation
+
+ private:
+  struct Resting {
+    PoolExtent extent;
+    StreamId stream = 0;
+  };
+
+  [[nodiscard]] bool take_held(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& extent);
+  [[nodiscard]] bool add_chunk(std::uint64_t bytes);
+  // Whether a chunk may go, of those that are in no use.
+  template <class MayGo>
+  void release_chunks(MayGo&& may_go) noexcept;
+  [[nodiscard]] bool place_chunk(PoolChunk& chunk);
+  void note_attempt(std::uint64_t bytes);
+  void give_back(PoolChunk& chunk) noexcept;
+
+  const PoolSources& sources_;
+  PoolKind kind_;
+  Addresses addresses_;
+  std::list<PoolChunk> chunks_;
+  std::vector<Resting> resting_;
+  std::size_t extents_ = 0;  // in all chunks
+  Watermark reserved_;
+};
+
+}  // namespace cuvmm::emulator::model

@@ -1,0 +1,92 @@
+#include "cuvmm/sharing/locality.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "sharing/locality_refusal.hpp"
+#include "sharing/wire.hpp"
+
+namespace cuvmm::sharing {
+
+namespace {
+
+constexpr std::size_t most_name_bytes = 2048;
+
+std::string name_of_host() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+std::string boot_of_kernel() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+std::string place_of_shared_memory() {
+  struct stat facts {};
+  if (::stat("/dev/shm", &facts) != 0) return {};
+  return fmt::format("{}:{}", facts.st_dev, facts.st_ino);
+}
+
+std::string words_for(const Locality& locality) {
+  return fmt::format("host '{}' (boot id {}, shared memory {})", locality.host,
+                     locality.boot_id.empty() ? "unknown" : locality.boot_id,
+                     locality.shared_memory.empty() ? "unknown" : locality.shared_memory);
+}
+
+}  // namespace
+
+Locality Locality::here() {
+  return {name_of_host(), boot_of_kernel(), place_of_shared_memory()};
+}
+
+std::vector<std::byte> Locality::to_bytes() const {
+  Writer writer;
+  writer.text(host).text(boot_id).text(shared_memory);
+  return writer.take();
+}
+
+std::optional<Locality> Locality::from_bytes(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  Locality locality;
+  locality.host = reader.text(most_name_bytes);
+  locality.boot_id = reader.text(most_name_bytes);
+  locality.shared_memory = reader.text(most_name_bytes);
+  if (!reader.complete()) return std::nullopt;
+  return locality;
+}
+
+bool same_kernel(const Locality& one, const Locality& other) noexcept {
+  if (one.boot_id.empty() && other.boot_id.empty()) return one.host == other.host;
+  return one.boot_id == other.boot_id;
+}
+
+bool same_host(const Locality& one, const Locality& other) noexcept {
+  return same_kernel(one, other) && one.shared_memory == other.shared_memory;
+}
+
+Failure different_hosts(std::string_view call, std::string_view who, const Locality& one, std::string_view whom,
+                        const Locality& other) {
+  Failure failure;
+  failure.kind = ErrorKind::not_supported;
+  failure.call = call;
+  failure.feature = "descriptors between processes";
+  failure.reason = fmt::format("{} is on {} and {} on {}; descriptors reach processes of the same host only", who,
+                               words_for(one), whom, words_for(other));
+  failure.way_out = same_kernel(one, other)
+                        ? "Run both in one container, or give their containers one /dev/shm (--ipc)"
+                        : "Share by fabric handles (HandleType::fabric), which need a common IMEX domain";
+  return failure;
+}
+
+void require_same_host(std::span<const Locality> ranks) {
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank)
+    if (!same_host(ranks[0], ranks[rank]))
+      raise(different_hosts("require_same_host", "Rank 0", ranks[0], fmt::format("rank {}", rank), ranks[rank]));
+}
+
+}  // namespace cuvmm::sharing

@@ -1,0 +1,22 @@
+// What is inside a DescriptorSocket beyond what its header shows.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "cuvmm/sharing/descriptor_socket.hpp"
+
+namespace cuvmm::sharing {
+
+// A message with all that its packets say of it.
+struct DescriptorSocket::Outgoing {
+  std::string_view call;
+  MessageView content;
+  std::uint32_t number = 0;
+  bool is_reply = false;
+};
+
+// Of those who have not said yet who they are.
+inline constexpr MessageLimits introduction_limits{.bytes = std::size_t{16} << 10, .descriptors = 0};
+
+}  // namespace cuvmm::sharing

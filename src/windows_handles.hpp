@@ -1,0 +1,31 @@
+// Handle types that exist on Windows alone.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string_view>
+
+#include "cuvmm/error.hpp"
+#include "cuvmm/memory_properties.hpp"
+
+namespace cuvmm {
+
+// Why these handle types cannot be had here, if there are Windows ones among them. Found without the driver, which
+// answers differently from version to version.
+[[nodiscard]] inline std::optional<Failure> windows_handles_refused(std::string_view call, HandleTypes types) {
+  const HandleTypes wanted = types.without(HandleType::posix_file_descriptor).without(HandleType::fabric);
+  if (wanted.empty()) return std::nullopt;
+  Failure failure;
+  failure.kind = ErrorKind::not_supported;
+  failure.call = call;
+  failure.arguments = fmt::format("handle types = {}", to_string(types));
+  failure.rule_ids = "CREATE-HANDLE-TYPE";
+  failure.feature = to_string(wanted);
+  failure.reason = "handles of the Windows kernel exist on Windows alone, and this is Linux";
+  failure.way_out =
+      "Use HandleType::posix_file_descriptor between processes of one machine, or HandleType::fabric between machines";
+  return failure;
+}
+
+}  // namespace cuvmm

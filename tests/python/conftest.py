@@ -1,0 +1,55 @@
+"""What the tests share: the driver, initialised, with device 0's primary context current."""
+
+import numpy
+import pytest
+from cuda.bindings import driver
+
+MEBIBYTE = 1 << 20
+GRANULE = 2 * MEBIBYTE
+SUCCESS = driver.CUresult.CUDA_SUCCESS
+
+
+def ok(answer):
+    """What a call of cuda.bindings.driver gave: a value, a tuple of several, or nothing. It must have succeeded."""
+    assert answer[0] == SUCCESS, answer
+    return answer[1] if len(answer) == 2 else answer[1:] or None
+
+
+def code(answer):
+    """The name of a call's answer, as in INVALID_VALUE."""
+    return answer[0].name.removeprefix("CUDA_").removeprefix("ERROR_")
+
+
+def read(pointer, count):
+    """Bytes of device memory."""
+    content = numpy.zeros(count, numpy.uint8)
+    ok(driver.cuMemcpyDtoH(content.ctypes.data, int(pointer), count))
+    return content
+
+
+def write(pointer, content):
+    content = numpy.ascontiguousarray(content, numpy.uint8)
+    ok(driver.cuMemcpyHtoD(int(pointer), content.ctypes.data, content.size))
+
+
+def free_bytes():
+    return ok(driver.cuMemGetInfo())[0]
+
+
+@pytest.fixture(autouse=True)
+def context():
+    ok(driver.cuInit(0))
+    primary = ok(driver.cuDevicePrimaryCtxRetain(0))
+    ok(driver.cuCtxSetCurrent(primary))
+    yield primary
+    ok(driver.cuCtxSetCurrent(primary))
+    ok(driver.cuCtxSynchronize())
+    ok(driver.cuDevicePrimaryCtxRelease(0))
+
+
+@pytest.fixture
+def stream():
+    made = ok(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+    yield made
+    ok(driver.cuStreamSynchronize(made))
+    ok(driver.cuStreamDestroy(made))

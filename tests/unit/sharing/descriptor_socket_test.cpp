@@ -1,0 +1,326 @@
+#include "cuvmm/sharing/descriptor_socket.hpp"
+
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include "cuvmm/sharing/handle_exchange.hpp"
+#include "open_descriptors.hpp"
+#include "range/range_machine.hpp"
+#include "raw_packets.hpp"
+
+namespace cuvmm::sharing {
+namespace {
+
+using namespace std::chrono_literals;
+using cuvmm::test::DescriptorLimit;
+using cuvmm::test::open_descriptors;
+using test::Bytes;
+using test::only_packet;
+using test::packet_of;
+
+constexpr MessageKind greeting = first_free_kind;
+const Bytes four{std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
+
+Deadline soon() {  // for what is to happen: long enough for a machine that has much else to do
+  return Deadline::in(120s);
+}
+Deadline at_once() {  // for what is not
+  return Deadline::in(20ms);
+}
+
+ErrorKind kind_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.kind();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return ErrorKind::driver_failure;
+}
+
+std::vector<UniqueDescriptor> null_files(std::size_t count) {
+  std::vector<UniqueDescriptor> files;
+  while (files.size() < count) files.emplace_back(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  return files;
+}
+std::vector<int> numbers_of(const std::vector<UniqueDescriptor>& files) {
+  std::vector<int> numbers;
+  for (const UniqueDescriptor& each : files) numbers.push_back(each.get());
+  return numbers;
+}
+
+TEST(DescriptorSocket, CarriesBytesAndDescriptors) {
+  auto [one, other] = DescriptorSocket::pair();
+  const auto files = null_files(3);
+  one.send({.kind = greeting, .bytes = four, .descriptors = numbers_of(files)}, soon());
+  const Message message = other.receive(soon());
+  EXPECT_EQ(message.kind, greeting);
+  EXPECT_EQ(message.bytes, four);
+  ASSERT_EQ(message.descriptors.size(), 3u);
+  for (const UniqueDescriptor& each : message.descriptors) {
+    EXPECT_NE(::fcntl(each.get(), F_GETFD) & FD_CLOEXEC, 0);
+    for (const UniqueDescriptor& sent : files) EXPECT_NE(each.get(), sent.get());
+  }
+  EXPECT_EQ(one.peer().process, ::getpid());
+  EXPECT_EQ(one.peer().user, ::geteuid());
+}
+
+TEST(DescriptorSocket, CarriesMoreDescriptorsThanOnePacketHas) {
+  auto [one, other] = DescriptorSocket::pair();
+  for (const std::size_t count : {252u, 253u, 254u, 400u}) {
+    const auto files = null_files(count);
+    const std::size_t open = open_descriptors();
+    {
+      std::jthread sender(
+          [&, &from = one] { from.send({.kind = greeting, .descriptors = numbers_of(files)}, soon()); });
+      const Message message = other.receive(soon());
+      sender.join();
+      EXPECT_EQ(message.descriptors.size(), count);
+    }
+    EXPECT_EQ(open_descriptors(), open);
+  }
+}
+
+TEST(DescriptorSocket, CarriesMoreBytesThanTheSystemTakesAtOnce) {
+  auto [one, other] = DescriptorSocket::pair();
+  const auto sent = cuvmm::test::pattern(3'000'001, 7);
+  std::jthread sender([&, &from = one] { from.send({.kind = greeting, .bytes = sent}, soon()); });
+  EXPECT_EQ(other.receive(soon()).bytes, sent);
+  sender.join();
+}
+
+TEST(DescriptorSocket, RefusesWhatIsNotToBeSent) {
+  auto [one, other] = DescriptorSocket::pair({.bytes = 4, .descriptors = 1});
+  const Bytes five(5);
+  auto closed = null_files(1);
+  const int number = closed.front().get();
+  closed.clear();
+  EXPECT_EQ(kind_of([&, &s = one] { s.send({.kind = 3}, soon()); }), ErrorKind::invalid_use);
+  EXPECT_EQ(kind_of([&, &s = one] { s.send({.kind = greeting, .bytes = five}, soon()); }), ErrorKind::invalid_use);
+  EXPECT_EQ(kind_of([&, &s = one] {
+              s.send({.kind = greeting, .descriptors = {&number, 1}}, soon());
+            }),
+            ErrorKind::invalid_use);
+  one.send({.kind = greeting, .bytes = four}, soon());
+  EXPECT_EQ(other.receive(soon()).bytes, four) << "the connection is as before";
+}
+
+TEST(DescriptorSocket, C18_WaitsUntilTheDeadlineAndNoLonger) {
+  auto [one, other] = DescriptorSocket::pair();
+  EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.receive(at_once())); }), ErrorKind::timed_out);
+  EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.ask({.kind = greeting}, at_once())); }), ErrorKind::timed_out);
+  const Bytes much(1 << 16);
+  const auto fill = [&, &s = one] {
+    for (int round = 0; round < 10'000; ++round) s.send({.kind = greeting, .bytes = much}, at_once());
+  };
+  EXPECT_EQ(kind_of(fill), ErrorKind::timed_out) << "nobody takes it";
+}
+
+TEST(DescriptorSocket, C18_ALateReplyIsNotTakenForTheNextOne) {
+  auto [client, server] = DescriptorSocket::pair();
+  EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.ask({.kind = greeting}, at_once())); }),
+            ErrorKind::timed_out);
+  const Message first = server.receive(soon());
+  server.reply(first, {.kind = greeting, .bytes = four}, soon());  // too late
+  std::jthread answers([&, &s = server] {
+    const Message second = s.receive(soon());
+    s.send({.kind = 77}, soon());  // an announcement comes between
+    s.reply(second, {.kind = 99}, soon());
+  });
+  EXPECT_EQ(client.ask({.kind = greeting}, soon()).kind, 99);
+  answers.join();
+  EXPECT_EQ(client.receive(soon()).kind, 77) << "and is not lost";
+  EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.receive(at_once())); }), ErrorKind::timed_out);
+}
+
+TEST(DescriptorSocket, C18_SaysThatThePeerIsGone) {
+  {
+    auto [one, other] = DescriptorSocket::pair();
+    other.send({.kind = greeting, .bytes = four}, soon());
+    other.close();
+    EXPECT_EQ(one.receive(soon()).bytes, four) << "what was sent before";
+    EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.receive(soon())); }), ErrorKind::peer_gone);
+    EXPECT_EQ(kind_of([&, &s = one] { s.send({.kind = greeting}, soon()); }), ErrorKind::peer_gone);
+  }
+  auto [one, other] = DescriptorSocket::pair();
+  PacketHeader first = only_packet(4);
+  first.last = false;
+  first.total_bytes = 8;
+  test::send_raw(other.descriptor(), packet_of(first, four));
+  other.close();
+  const auto middle = one.try_receive(soon());
+  ASSERT_FALSE(middle);
+  EXPECT_EQ(middle.failure().kind, ErrorKind::peer_gone);
+  EXPECT_NE(middle.failure().reason.find("middle"), std::string::npos) << middle.failure().message();
+}
+
+// The default disposition of SIGPIPE would end this program.
+TEST(DescriptorSocket, NeverRaisesSigpipe) {
+  const auto before = std::signal(SIGPIPE, SIG_DFL);
+  auto [one, other] = DescriptorSocket::pair();
+  other.close();
+  EXPECT_EQ(kind_of([&, &s = one] { s.send({.kind = greeting}, soon()); }), ErrorKind::peer_gone);
+  std::signal(SIGPIPE, before);
+}
+
+TEST(DescriptorSocket, AFailureThatIsAnsweredIsThrownAtTheOtherEnd) {
+  auto [client, server] = DescriptorSocket::pair();
+  std::jthread answers([&, &s = server] {
+    Failure failure;
+    failure.kind = ErrorKind::out_of_device_memory;
+    failure.call = "cuMemCreate";
+    EXPECT_TRUE(s.try_reply(s.receive(soon()), failure, soon()));
+    s.reply(s.receive(soon()), {.kind = greeting}, soon());
+  });
+  try {
+    static_cast<void>(client.ask({.kind = greeting}, soon()));
+    ADD_FAILURE() << "it was no failure";
+  } catch (const OutOfDeviceMemory& error) {
+    EXPECT_NE(error.call().find("process"), std::string::npos) << error.what();
+    EXPECT_NE(error.call().find("cuMemCreate"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(client.ask({.kind = greeting}, soon()).kind, greeting) << "the connection goes on";
+  answers.join();
+}
+
+TEST(DescriptorSocket, AProtocolViolationEndsTheConnectionAndIsToldToThePeer) {
+  const auto sent_raw = [](const Bytes& packet, const std::vector<int>& descriptors, std::string_view words) {
+    auto [one, other] = DescriptorSocket::pair();
+    const std::size_t open = open_descriptors();
+    test::send_raw(other.descriptor(), packet, descriptors);
+    const auto received = one.try_receive(soon());
+    ASSERT_FALSE(received) << words;
+    EXPECT_EQ(received.failure().kind, ErrorKind::protocol_violation);
+    EXPECT_NE(received.failure().reason.find(words), std::string::npos) << received.failure().message();
+    EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.receive(soon())); }), ErrorKind::peer_gone);
+    EXPECT_EQ(kind_of([&, &s = other] { static_cast<void>(s.receive(soon())); }), ErrorKind::protocol_violation);
+    EXPECT_EQ(open_descriptors(), open - 1) << "what came is closed, and so is the connection";
+  };
+  const auto files = null_files(2);
+  sent_raw(Bytes(7), {}, "mark");
+  sent_raw(Bytes(most_packet_bytes + 1), {}, "larger than");
+  sent_raw(packet_of(only_packet(0)), numbers_of(files), "2 descriptors came with it, and it says 0");
+  sent_raw(packet_of(only_packet(0, 3)), numbers_of(files), "3 descriptors were sent with it and 2 arrived");
+  PacketHeader failure = only_packet(4);
+  failure.kind = failure_kind;
+  sent_raw(packet_of(failure, four), {}, "cannot be read");
+}
+
+TEST(DescriptorSocket, ALackOfDescriptorsAtTheReceiverIsTypedAndLeavesNothing) {
+  const auto files = null_files(10);
+  for (const unsigned left : {0u, 1u, 9u}) {
+    auto [one, other] = DescriptorSocket::pair();
+    one.send({.kind = greeting, .descriptors = numbers_of(files)}, soon());
+    const std::size_t open = open_descriptors();
+    {
+      const DescriptorLimit limit(left);
+      const auto received = other.try_receive(soon());
+      ASSERT_FALSE(received);
+      EXPECT_EQ(received.failure().kind, ErrorKind::out_of_descriptors) << received.failure().message();
+    }
+    EXPECT_EQ(open_descriptors(), open - 1) << "the connection was given up";
+    EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.receive(soon())); }), ErrorKind::out_of_descriptors)
+        << "the sender is told";
+  }
+  auto [one, other] = DescriptorSocket::pair();
+  one.send({.kind = greeting, .descriptors = numbers_of(files)}, soon());
+  const DescriptorLimit enough(10);
+  EXPECT_EQ(other.receive(soon()).descriptors.size(), 10u);
+}
+
+TEST(DescriptorSocket, ReceivesNoDescriptorZero) {
+  auto [one, other] = DescriptorSocket::pair();
+  const auto files = null_files(1);
+  one.send({.kind = greeting, .descriptors = numbers_of(files)}, soon());
+  const UniqueDescriptor input(::fcntl(0, F_DUPFD_CLOEXEC, 3));
+  ::close(0);
+  const auto received = other.try_receive(soon());
+  EXPECT_LT(::fcntl(0, F_GETFD), 0);
+  if (input) ::dup2(input.get(), 0);
+  ASSERT_TRUE(received);
+  EXPECT_GT(received->descriptors.front().get(), 2);
+}
+
+TEST(DescriptorSocket, TakesOverEndsOfTheRightTypeOnly) {
+  int stream[2], packets[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, stream), 0);
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, packets), 0);
+  const UniqueDescriptor other_stream(stream[1]);
+  EXPECT_EQ(kind_of([&] { static_cast<void>(DescriptorSocket::adopt(UniqueDescriptor(stream[0]))); }),
+            ErrorKind::invalid_use);
+  EXPECT_EQ(kind_of([&] { static_cast<void>(DescriptorSocket::adopt(UniqueDescriptor(::open("/dev/null", O_RDWR)))); }),
+            ErrorKind::invalid_use);
+  auto one = DescriptorSocket::adopt(UniqueDescriptor(packets[0]));
+  auto other = DescriptorSocket::adopt(UniqueDescriptor(packets[1]));
+  one.send({.kind = greeting, .bytes = four}, soon());
+  EXPECT_EQ(other.receive(soon()).bytes, four);
+}
+
+TEST(HandleExchange, HandsOverHandlesOfBothTypesInTheirOrder) {
+  emulator::Configuration configuration = cuvmm::test::strict_machine();
+  configuration.imex_channels = 1;
+  cuvmm::test::RangeMachine machine(configuration);
+  auto [one, other] = DescriptorSocket::pair();
+  std::vector<PhysicalMemory> memories;
+  std::vector<HandleOfMemory> handles;
+  for (const HandleType type :
+       {HandleType::posix_file_descriptor, HandleType::fabric, HandleType::posix_file_descriptor}) {
+    memories.push_back(PhysicalMemory::create(machine.driver(), {.handle_types = type}, (1 + memories.size()) * 2_MiB));
+    handles.push_back({ShareableHandle::export_from(memories.back(), type), memories.back().size()});
+  }
+  send_handles(one, handles, soon());
+  handles.clear();
+  one.close();
+  const auto received = receive_handles(other, soon());
+  ASSERT_EQ(received.size(), 3u);
+  for (std::size_t index = 0; index < 3; ++index) {
+    EXPECT_EQ(received[index].bytes, (1 + index) * 2_MiB);
+    EXPECT_NO_THROW(
+        static_cast<void>(received[index].handle.import_into(machine.driver(), {.bytes = received[index].bytes})));
+  }
+}
+
+TEST(HandleExchange, WhatIsNoMessageOfHandlesIsATypedError) {
+  const auto received = [](MessageKind kind, const Bytes& bytes, std::size_t files_sent) {
+    auto [one, other] = DescriptorSocket::pair();
+    const auto files = null_files(files_sent);
+    one.send({.kind = kind, .bytes = bytes, .descriptors = numbers_of(files)}, soon());
+    const std::size_t open = open_descriptors();
+    const auto handles = try_receive_handles(other, soon());
+    EXPECT_EQ(open_descriptors(), open + (handles ? files_sent : 0)) << "closed";
+    return handles ? std::string() : std::string(to_string(handles.failure().kind));
+  };
+  constexpr MessageKind of_handles = 0xffff;
+  const auto entry = [](std::uint8_t size, std::uint8_t type) {
+    Bytes bytes(12);
+    bytes[2] = std::byte{size};
+    bytes[8] = std::byte{type};
+    return bytes;
+  };
+  EXPECT_EQ(received(of_handles, entry(32, 1), 1), "");
+  EXPECT_EQ(received(greeting, entry(32, 1), 1), "protocol violation");
+  EXPECT_EQ(received(of_handles, entry(32, 1), 0), "protocol violation");
+  EXPECT_EQ(received(of_handles, entry(32, 1), 2), "protocol violation");
+  EXPECT_EQ(received(of_handles, entry(0, 1), 1), "protocol violation");
+  EXPECT_EQ(received(of_handles, entry(32, 8), 0), "protocol violation") << "64 bytes are missing";
+  EXPECT_EQ(received(of_handles, entry(32, 16), 0), "protocol violation");
+  EXPECT_EQ(received(of_handles, Bytes(11), 0), "protocol violation");
+  EXPECT_EQ(received(of_handles, entry(32, 2), 0), "not supported") << "a handle of Windows";
+}
+
+TEST(DescriptorSocket, KeepsNoDescriptorsOverTenThousandRounds) {
+  auto [one, other] = DescriptorSocket::pair();
+  const auto files = null_files(2);
+  const std::size_t open = open_descriptors();
+  for (int round = 0; round < 10'000; ++round) {
+    one.send({.kind = greeting, .bytes = four, .descriptors = numbers_of(files)}, soon());
+    const Message message = other.receive(soon());
+    other.reply(message, {.kind = greeting}, soon());
+    static_cast<void>(one.try_receive(soon()));
+  }
+  EXPECT_EQ(open_descriptors(), open);
+}
+
+}  // namespace
+}  // namespace cuvmm::sharing

@@ -1,0 +1,128 @@
+// The connection when a system call fails: the linker sends those that it makes through here (--wrap).
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cerrno>
+#include <functional>
+#include <thread>
+
+#include "cuvmm/sharing/descriptor_socket.hpp"
+#include "open_descriptors.hpp"
+
+namespace {
+
+// Which of the next calls fails, and how; 0: none.
+std::atomic<int> failing_send = 0;
+std::atomic<int> failing_receive = 0;
+std::atomic<int> error_to_answer = 0;
+
+bool is_due(std::atomic<int>& countdown) {
+  if (countdown == 0) return false;
+  return --countdown == 0;
+}
+
+}  // namespace
+
+extern "C" {
+ssize_t __real_sendmsg(int socket, const msghdr* message, int flags);
+ssize_t __real_recvmsg(int socket, msghdr* message, int flags);
+
+ssize_t __wrap_sendmsg(int socket, const msghdr* message, int flags) {
+  if (!is_due(failing_send)) return __real_sendmsg(socket, message, flags);
+  errno = error_to_answer;
+  return -1;
+}
+ssize_t __wrap_recvmsg(int socket, msghdr* message, int flags) {
+  if (!is_due(failing_receive)) return __real_recvmsg(socket, message, flags);
+  errno = error_to_answer;
+  return -1;
+}
+}
+
+namespace cuvmm::sharing {
+namespace {
+
+using namespace std::chrono_literals;
+using cuvmm::test::open_descriptors;
+
+constexpr MessageKind greeting = first_free_kind;
+constexpr std::size_t files = 300;  // two packets
+
+// Sends descriptors one way and an answer back, and tells how each end fared.
+struct Exchange {
+  std::string client;
+  std::string server;
+};
+
+std::string outcome(const std::function<void()>& work) {
+  try {
+    work();
+    return "done";
+  } catch (const Error& error) {
+    return std::string(to_string(error.kind()));
+  }
+}
+
+Exchange exchange() {
+  auto [one, other] = DescriptorSocket::pair();
+  const UniqueDescriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));  // not the socket, which would keep itself open
+  const std::vector<int> numbers(files, null.get());
+  Exchange result;
+  std::jthread serving([&, &server = other] {
+    result.server = outcome([&] {
+      const Message request = server.receive(Deadline::in(120s));
+      if (request.descriptors.size() != files) throw InvalidUse({});
+      server.reply(request, {.kind = greeting}, Deadline::in(120s));
+    });
+    server.close();
+  });
+  result.client = outcome([&, &client = one] {
+    static_cast<void>(client.ask({.kind = greeting, .descriptors = numbers}, Deadline::in(120s)));
+  });
+  one.close();
+  serving.join();
+  return result;
+}
+
+TEST(SystemCallFailures, PassingOnesAreNoFailures) {
+  for (const int error : {EINTR, EAGAIN})
+    for (std::atomic<int>* const which : {&failing_send, &failing_receive})
+      for (int call = 1; call <= 4; ++call) {
+        error_to_answer = error;
+        *which = call;
+        const Exchange result = exchange();
+        EXPECT_EQ(result.client, "done") << error << " " << call;
+        EXPECT_EQ(result.server, "done") << error << " " << call;
+        *which = 0;
+      }
+  for (const int error : {ETOOMANYREFS, ENOBUFS}) {
+    error_to_answer = error;
+    failing_send = 1;
+    EXPECT_EQ(exchange().client, "done") << error;
+  }
+  failing_send = 0;
+}
+
+TEST(SystemCallFailures, LastingOnesAreTypedAtBothEndsAndLeaveNothing) {
+  for (const int error : {ENOMEM, EPERM, ECONNRESET})
+    for (std::atomic<int>* const which : {&failing_send, &failing_receive})
+      for (int call = 1; call <= 3; ++call) {
+        const std::size_t open = open_descriptors();
+        error_to_answer = error;
+        *which = call;
+        const Exchange result = exchange();
+        const bool failed = result.client != "done" || result.server != "done";
+        // A reset is looked at twice, since what came before it can still be read.
+        if (error != ECONNRESET || which == &failing_send) {
+          EXPECT_TRUE(failed) << error << " " << call;
+        }
+        EXPECT_EQ(open_descriptors(), open) << error << " " << call;
+        *which = 0;
+      }
+  const Exchange mended = exchange();
+  EXPECT_EQ(mended.client, "done");
+  EXPECT_EQ(mended.server, "done");
+}
+
+}  // namespace
+}  // namespace cuvmm::sharing
