@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 
 FIELDS = {"name", "file", "line", "replacement", "program", "filter"}
-SECONDS = 300  # after which a test is taken to hang, which is as good as red
+SECONDS = 120  # after which a test is taken to hang, which is as good as red
 
 
 class CannotTry(Exception):
