@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 
 FIELDS = {"name", "file", "line", "replacement", "program", "filter"}
-SECONDS = 300  # after which a test is taken to hang, which is as good as red
+SECONDS = 120  # after which a test is taken to hang, which is as good as red
 
 
 class CannotTry(Exception):
@@ -147,13 +147,18 @@ def try_all(root, folder, pattern):
         raise CannotTry(f"no mutant's name contains '{pattern}'")
     tree = folder / "tree"
     prepare(root, tree, mutants)
-    survived = 0
+    caught = survived = 0
     for mutant in mutants:
-        fate = attempt(tree, mutant)
+        try:
+            fate = attempt(tree, mutant)
+        except CannotTry as error:
+            fate = f"CANNOT BE TRIED: {error}"
+        caught += fate.startswith("caught")
         survived += fate == "SURVIVED"
         print(f"{mutant['name']:<60} {fate}", flush=True)
-    print(f"{len(mutants)} mutants, {len(mutants) - survived} caught, {survived} survived")
-    return 1 if survived else 0
+    not_tried = len(mutants) - caught - survived
+    print(f"{len(mutants)} mutants, {caught} caught, {survived} survived, {not_tried} could not be tried")
+    return 1 if survived else 2 if not_tried else 0
 
 
 def main(arguments):

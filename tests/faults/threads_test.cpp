@@ -32,6 +32,17 @@ bool ends_contexts(EntryPoint entry) {
   return entry == EntryPoint::cuDevicePrimaryCtxReset || entry == EntryPoint::cuDevicePrimaryCtxRelease;
 }
 
+// Work in a stream that was destroyed cannot be waited for any more.
+bool ends_the_stream(EntryPoint entry) {
+  return entry == EntryPoint::cuStreamDestroy;
+}
+
+// Copies of page-locked memory are asynchronous, and other calls write into that page. What is registered by all
+// threads at once is one of the objects.
+bool registers_the_page(EntryPoint entry) {
+  return entry == EntryPoint::cuMemHostRegister;
+}
+
 // Gives back what must not outlive the thread: what is registered is the thread's own memory, as is what is copied to.
 void leave(conformance::Environment& cuda, const conformance::Objects& objects) {
   (void)cuda->cuStreamDestroy(objects.capturing);
@@ -48,12 +59,17 @@ int call_all(const std::shared_ptr<driver::Interface>& driver, unsigned seed, bo
   if (cuda.begin(conformance::Start::context)) return 0;
   std::vector<conformance::EntryPointCall> calls = conformance::entry_point_calls();
   std::shuffle(calls.begin(), calls.end(), std::mt19937(seed));
+  std::stable_partition(calls.begin(), calls.end(),
+                        [](const auto& each) { return !ends_the_stream(each.entry_point); });
   conformance::Objects objects = conformance::make_objects(cuda);
   int made = 0;
   for (const conformance::EntryPointCall& each : calls) {
-    if (ends_contexts(each.entry_point) && !with_ends) continue;
+    if (registers_the_page(each.entry_point) || (ends_contexts(each.entry_point) && !with_ends)) continue;
     (void)each.call(cuda.driver(), objects);
     ++made;
+    // One thread's work in two streams is on the same memory.
+    (void)cuda->cuStreamSynchronize(objects.stream);
+    (void)cuda->cuStreamSynchronize(nullptr);
   }
   leave(cuda, objects);
   return made;
