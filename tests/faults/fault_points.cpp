@@ -129,14 +129,18 @@ ProcessState ProcessState::now() {
   }
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);)
-    if (line.find("/memfd:cuvmm") != std::string::npos) ++state.memory_views;
+    if (line.find("/memfd:cuvmm") != std::string::npos) {
+      constexpr unsigned long long devices_end = 0x7000'0000'0000;  // the system places nothing by itself below
+      ++(std::strtoull(line.c_str(), nullptr, 16) < devices_end ? state.host_views : state.memory_views);
+    }
   state.mapped = mapped_bytes();
   return state;
 }
 
 std::string to_string(const ProcessState& state) {
   return "descriptors " + state.descriptors + ", " + std::to_string(state.memory_files) + " files and " +
-         std::to_string(state.memory_views) + " views of memory, " + std::to_string(state.mapped) + " bytes mapped";
+         std::to_string(state.memory_views) + " views of memory, " + std::to_string(state.host_views) +
+         " of the host, " + std::to_string(state.mapped) + " bytes mapped";
 }
 
 void FaultPointTally::add(FaultKind kind) noexcept {

@@ -79,7 +79,8 @@ class FaultPoint {
 struct ProcessState {
   std::string descriptors;       // open ones, but those of the next: "0 1 2 5 "
   std::size_t memory_files = 0;  // the emulated driver's, with the bytes of memory: kept once they are made
-  std::size_t memory_views = 0;  // mappings of those
+  std::size_t memory_views = 0;  // mappings of those, wherever the system puts them
+  std::size_t host_views = 0;    // at device addresses: what the host may touch
   std::int64_t mapped = 0;       // mapped_bytes()
 
   [[nodiscard]] static ProcessState now();
