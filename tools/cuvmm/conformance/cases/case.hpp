@@ -29,6 +29,7 @@ inline constexpr Needs needs_two_devices_alone{Start::context, 2, true, false};
 inline constexpr Needs needs_processes{Start::nothing, 1, false, true};
 inline constexpr Needs needs_driver_library{Start::nothing, 1, false, false, true};
 inline constexpr Needs needs_concurrency{Start::context, 1, false, false, false, true};
+inline constexpr Needs needs_concurrency_alone{Start::context, 1, true, false, false, true};
 
 using CaseFunction = std::function<Answer(Environment&)>;
 

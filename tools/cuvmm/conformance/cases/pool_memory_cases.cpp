@@ -269,7 +269,7 @@ void add_exhaustion(Table& table) {
         held.end();
         return commas({again, third});
       },
-      needs_alone);
+      needs_concurrency_alone);
   for (const int allowed : {0, 1})
     table.add(
         "pool_memory.most_again_in_other_stream_internal_dependencies_" + std::to_string(allowed),
@@ -284,7 +284,7 @@ void add_exhaustion(Table& table) {
           held.end();
           return commas({again, waits, cuda->cuStreamSynchronize(other)});
         },
-        needs_alone);
+        needs_concurrency_alone);
   table.add(
       "pool_memory.cuMemAlloc_of_what_a_pool_holds",
       [](Environment& cuda) {
