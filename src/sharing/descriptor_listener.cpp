@@ -163,7 +163,8 @@ std::optional<DescriptorSocket> DescriptorListener::next_welcome() {
 }
 
 std::vector<int> DescriptorListener::descriptors() const {
-  std::vector<int> all{socket_.get()};
+  std::vector<int> all;
+  if (newcomers_.size() < most_newcomers) all.push_back(socket_.get());  // else there is no room for more
   for (const Newcomer& each : newcomers_) all.push_back(each.socket.descriptor());
   return all;
 }
@@ -173,7 +174,6 @@ Result<void> DescriptorListener::wait(const Deadline& deadline) {
   for (const Newcomer& each : newcomers_) first = first.earlier(each.deadline);
   std::vector<pollfd> sockets;
   for (const int each : descriptors()) sockets.push_back({each, POLLIN, 0});
-  if (newcomers_.size() == most_newcomers) sockets.front().fd = -1;  // there is no room for more
   const auto left = std::min<std::int64_t>(first.left().count(), 1'000'000);
   if (::poll(sockets.data(), sockets.size(), static_cast<int>(left)) < 0 && errno != EINTR)
     return system_failure("poll", argument_of(address_), errno);

@@ -1,0 +1,114 @@
+// A range of another process, mapped in this one.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cuvmm/mapped_range.hpp"
+#include "cuvmm/sharing/descriptor_socket.hpp"
+#include "cuvmm/sharing/withdrawal.hpp"
+
+namespace cuvmm::sharing {
+
+struct AttachOptions {
+  // Which device of this process may access the range. None: where its first chunk lies.
+  std::optional<DeviceOrdinal> device{};
+  AccessRights rights = AccessRights::read;  // at most what is offered
+  // Bytes of addresses to reserve, for growth that is followed at the same pointer. 0: what is there and no more.
+  std::size_t capacity = 0;
+  // Of the connection that attach() makes: token, users. Limits are its own.
+  ConnectionOptions connection{};
+  // That nobody listens yet, or the name is not published yet, is no error before the deadline.
+  bool wait_for_publisher = false;
+  // How long any wait for the device may last, the destructor's included.
+  std::chrono::milliseconds device_wait{60'000};
+};
+
+// What has become of a range that is attached.
+struct RangeNews {
+  bool grown = false;                     // there is more than is mapped: follow()
+  std::optional<Withdrawal> withdrawn{};  // the publisher waits for detach()
+  bool publisher_gone = false;            // it has ended, or the connection has; the mapping stays usable
+
+  explicit operator bool() const noexcept { return grown || withdrawn || publisher_gone; }
+  friend bool operator==(const RangeNews&, const RangeNews&) noexcept = default;
+};
+
+// Memory that another process has published (RangePublisher), at an address of this one; a MappedRange of imported
+// memory (guide 4.16.3.1, 4.16.4). The bytes are the publisher's own, no copies; they stay as long as they are attached
+// here, whatever becomes of the publisher. Whether it is still there, poll() tells.
+//
+// Nothing is unmapped under running work if the range is told what uses it: used_on(). The destructor does as detach(),
+// and never throws.
+//
+// uses() and used_on() may be called by any thread at any time; all else by one thread at a time. A moved-from one may
+// only be assigned to or destroyed.
+class AttachedRange {
+ public:
+  // Connects to a publisher and maps what it offers under that name: addresses are reserved once, each chunk is
+  // imported, mapped and granted; or nothing is left. Throws PeerGone, TimedOut, InvalidUse for a name that is not
+  // published, NotPermitted for more rights than are offered and for another token or user, NotSupported for another
+  // host and for a device that cannot reach the memory, ProtocolViolation, OutOfDescriptors, OutOfAddressSpace, and
+  // Error as the driver fails.
+  [[nodiscard]] static AttachedRange attach(const Driver& driver, const SocketAddress& address, std::string_view name,
+                                            const AttachOptions& options, const Deadline& deadline);
+  [[nodiscard]] static Result<AttachedRange> try_attach(const Driver& driver, const SocketAddress& address,
+                                                        std::string_view name, const AttachOptions& options,
+                                                        const Deadline& deadline);
+
+  // The same over a connection that there is already, which it takes over (RangePublisher::serve).
+  [[nodiscard]] static AttachedRange attach(const Driver& driver, DescriptorSocket connection, std::string_view name,
+                                            const AttachOptions& options, const Deadline& deadline);
+  [[nodiscard]] static Result<AttachedRange> try_attach(const Driver& driver, DescriptorSocket connection,
+                                                        std::string_view name, const AttachOptions& options,
+                                                        const Deadline& deadline);
+
+  AttachedRange(AttachedRange&&) noexcept;
+  AttachedRange& operator=(AttachedRange&& other) noexcept;
+  AttachedRange(const AttachedRange&) = delete;
+  AttachedRange& operator=(const AttachedRange&) = delete;
+  ~AttachedRange();
+
+  [[nodiscard]] const std::string& name() const noexcept;
+  [[nodiscard]] DeviceAddress address() const noexcept { return range().address(); }
+  [[nodiscard]] std::size_t size() const noexcept;  // bytes of content, holes included
+  [[nodiscard]] std::size_t capacity() const noexcept { return range().capacity(); }  // bytes of addresses
+  [[nodiscard]] AccessRights rights() const noexcept;
+  [[nodiscard]] std::uint64_t generation() const noexcept;  // PublishedRange::generation()
+  [[nodiscard]] const PeerCredentials& publisher() const noexcept;
+
+  // For copying and asking: chunks, grants. Belongs to this object.
+  [[nodiscard]] const MappedRange& range() const noexcept;
+  [[nodiscard]] StreamUses& uses() noexcept;
+  std::optional<CaptureId> used_on(CUstream_st* stream) { return uses().used_on(stream); }
+  void no_longer_used_on(CUstream_st* stream) { uses().no_longer_used_on(stream); }
+
+  // What has become of the range, as far as the publisher has told. Never waits. What was told stays told: growth until
+  // it is followed, the rest for good.
+  [[nodiscard]] RangeNews poll();
+  // The same, but waits until there is something. Throws TimedOut.
+  [[nodiscard]] RangeNews wait(const Deadline& deadline);
+  // For poll(2): readable when there may be news. -1 once the publisher is gone.
+  [[nodiscard]] int descriptor() const noexcept;
+
+  // Maps what the range has grown by, behind what is mapped, at the same address; returns size(). All of it or nothing.
+  // Throws OutOfAddressSpace, which tells the capacity that is needed, PeerGone, TimedOut, and as attach().
+  std::size_t follow(const Deadline& deadline) { return try_follow(deadline).value(); }
+  Result<std::size_t> try_follow(const Deadline& deadline);
+
+  // Waits for the device, unmaps everything, gives back the addresses and ends the lease; afterwards it is as moved
+  // from. Throws as MappedRange::close, and then keeps what could not be given back, and the lease.
+  void detach();
+
+ private:
+  class Impl;
+  explicit AttachedRange(std::unique_ptr<Impl> impl) noexcept;
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cuvmm::sharing

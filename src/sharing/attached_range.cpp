@@ -1,0 +1,154 @@
+#include "cuvmm/sharing/attached_range.hpp"
+
+#include <fmt/format.h>
+
+#include "refusal.hpp"
+#include "sharing/attached_range_impl.hpp"
+
+namespace cuvmm::sharing {
+
+namespace {
+
+Deadline now() {
+  return Deadline::at(Deadline::Clock::now());
+}
+
+}  // namespace
+
+AttachedRange::Impl::Impl(std::string name, DescriptorSocket publisher, ChunkImporter importer, const Terms& terms,
+                          MappedRange range)
+    : name_(std::move(name)),
+      socket_(std::move(publisher)),
+      importer_(std::move(importer)),
+      rights_(terms.rights),
+      mapped_(terms.standing),
+      told_(terms.standing),
+      range_(std::move(range)) {}
+
+// What has come so far. A publisher that sends anything else is as good as gone.
+void AttachedRange::Impl::take(const Result<Message>& message) {
+  if (!message) {
+    if (message.failure().kind != ErrorKind::timed_out || socket_.descriptor() < 0) gone_ = true;
+    return;
+  }
+  const auto standing = message->kind == standing_message ? decode_standing(message->bytes) : std::nullopt;
+  if (standing && standing->publication == told_.publication) {
+    told_ = *standing;
+  } else {
+    gone_ = true;
+    socket_.close();
+  }
+}
+
+RangeNews AttachedRange::Impl::poll() {
+  for (bool more = !gone_; more && !gone_;) {
+    const auto message = socket_.try_receive(now());
+    more = message.has_value();
+    take(message);
+  }
+  return news();
+}
+
+RangeNews AttachedRange::Impl::news() const noexcept {
+  return {.grown = told_.chunks > mapped_.chunks || told_.bytes > mapped_.bytes,
+          .withdrawn = told_.withdrawn,
+          .publisher_gone = gone_};
+}
+
+RangeNews AttachedRange::Impl::wait(const Deadline& deadline) {
+  RangeNews found = poll();
+  while (!found) {
+    const auto message = socket_.try_receive(deadline);
+    if (!message && message.failure().kind == ErrorKind::timed_out) raise(message.failure());
+    take(message);
+    found = news();
+  }
+  return found;
+}
+
+Result<void> AttachedRange::Impl::map_all(MappedRange& range, const std::vector<ImportedChunk>& chunks) {
+  const std::size_t before = range.size();
+  for (const ImportedChunk& each : chunks) {
+    auto mapped = range.try_map(each.offset, each.memory);
+    if (mapped) continue;
+    if (auto undone = range.try_truncate(before); !undone) report_cleanup_failure(undone.failure());
+    return mapped;
+  }
+  return {};
+}
+
+Result<std::size_t> AttachedRange::Impl::follow(const Deadline& deadline) {
+  if (!poll().grown) return size();
+  const Standing wanted = told_;
+  auto chunks = importer_.import_from(socket_,
+                                      {.publication = wanted.publication,
+                                       .first = mapped_.chunks,
+                                       .until = wanted.chunks,
+                                       .offset = mapped_.extent,
+                                       .extent = wanted.extent},
+                                      deadline);
+  if (!chunks) return chunks.failure();
+  if (auto mapped = map_all(range_, *chunks); !mapped) {
+    Failure failure = mapped.failure();
+    if (failure.kind == ErrorKind::out_of_address_space)
+      failure.way_out = fmt::format("Attach with AttachOptions::capacity of at least {}", wanted.extent);
+    return failure;
+  }
+  mapped_ = wanted;
+  tell_mapped(deadline);
+  return size();
+}
+
+// If it cannot be told, the end of the connection will be found by poll().
+void AttachedRange::Impl::tell_mapped(const Deadline& deadline) {
+  const auto bytes = encode_mapped(mapped_.chunks);
+  static_cast<void>(socket_.try_send({.kind = mapped_message, .bytes = bytes}, deadline));
+  static_cast<void>(poll());  // what came meanwhile would not make the descriptor readable again
+}
+
+AttachedRange::AttachedRange(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+AttachedRange::AttachedRange(AttachedRange&&) noexcept = default;
+AttachedRange& AttachedRange::operator=(AttachedRange&&) noexcept = default;
+AttachedRange::~AttachedRange() = default;
+
+const std::string& AttachedRange::name() const noexcept {
+  return impl_->name();
+}
+std::size_t AttachedRange::size() const noexcept {
+  return impl_->size();
+}
+AccessRights AttachedRange::rights() const noexcept {
+  return impl_->rights();
+}
+std::uint64_t AttachedRange::generation() const noexcept {
+  return impl_->generation();
+}
+const PeerCredentials& AttachedRange::publisher() const noexcept {
+  return impl_->socket().peer();
+}
+const MappedRange& AttachedRange::range() const noexcept {
+  return impl_->range();
+}
+StreamUses& AttachedRange::uses() noexcept {
+  return impl_->range().uses();
+}
+RangeNews AttachedRange::poll() {
+  return impl_->poll();
+}
+RangeNews AttachedRange::wait(const Deadline& deadline) {
+  return impl_->wait(deadline);
+}
+int AttachedRange::descriptor() const noexcept {
+  return impl_->socket().descriptor();
+}
+Result<std::size_t> AttachedRange::try_follow(const Deadline& deadline) {
+  if (!impl_) return owns_nothing("AttachedRange::follow", "attached range");
+  return impl_->follow(deadline);
+}
+void AttachedRange::detach() {
+  if (!impl_) raise(owns_nothing("AttachedRange::detach", "attached range"));
+  impl_->range().close();
+  impl_.reset();
+}
+
+}  // namespace cuvmm::sharing

@@ -1,0 +1,121 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "cuvmm/device.hpp"
+#include "refusal.hpp"
+#include "sharing/attached_range_impl.hpp"
+
+namespace cuvmm::sharing {
+
+namespace {
+
+constexpr std::string_view attaching = "AttachedRange::attach";
+constexpr auto pause_between_tries = std::chrono::milliseconds(10);
+
+std::optional<Failure> wrong_with(std::string_view name, const AttachOptions& options) {
+  if (name.empty() || name.size() > most_name_bytes)
+    return invalid_use(attaching, fmt::format("name of {} bytes", name.size()),
+                       fmt::format("A name has 1 to {} bytes", most_name_bytes), "Pass the name that was published");
+  if (options.rights != AccessRights::read && options.rights != AccessRights::read_write)
+    return invalid_use(attaching, fmt::format("rights = {}", to_string(options.rights)),
+                       "Rights to ask for are read, or read and write", "Ask for one of them");
+  return std::nullopt;
+}
+
+Result<Terms> ask_for_terms(DescriptorSocket& publisher, std::string_view name, AccessRights rights,
+                            const Deadline& deadline) {
+  const auto bytes = encode(AttachRequest{std::string(name), rights});
+  auto answer = publisher.try_ask({.kind = attach_message, .bytes = bytes}, deadline);
+  if (!answer) return answer.failure();
+  const auto terms = answer->kind == terms_message ? decode_terms(answer->bytes) : std::nullopt;
+  if (!terms || terms->rights != rights || terms->standing.chunks == 0)
+    return wrong_answer(publisher, "the terms cannot be read, or are others than were asked for");
+  return *terms;
+}
+
+// Reserves, once, exactly what is needed; nobody may access it yet.
+Result<MappedRange> reserve(const Driver& driver, const Terms& terms, const ImportedChunk& first,
+                            const Location& granted, const AttachOptions& options) {
+  MappedRangeOptions made;
+  made.capacity = std::max<std::size_t>(options.capacity, terms.standing.extent);
+  made.memory.location = first.memory.properties().location;
+  made.grants = {{granted, AccessRights::none}};
+  made.device_wait = options.device_wait;
+  return MappedRange::try_create(driver, made);
+}
+
+bool is_worth_another_try(const Failure& failure) {
+  return failure.kind == ErrorKind::peer_gone || failure.rule == nothing_published;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AttachedRange::Impl>> AttachedRange::Impl::attach(const Driver& driver,
+                                                                         DescriptorSocket publisher,
+                                                                         std::string_view name,
+                                                                         const AttachOptions& options,
+                                                                         const Deadline& deadline) try {
+  if (auto wrong = wrong_with(name, options)) return *wrong;
+  ChunkImporter importer(driver);
+  const auto terms = ask_for_terms(publisher, name, options.rights, deadline);
+  if (!terms) return terms.failure();
+  const Standing& standing = terms->standing;
+  const auto chunks = importer.import_from(
+      publisher, {.publication = standing.publication, .until = standing.chunks, .extent = standing.extent}, deadline);
+  if (!chunks) return chunks.failure();
+  const Location granted =
+      options.device ? Location::device(*options.device) : chunks->front().memory.properties().location;
+  auto range = reserve(driver, *terms, chunks->front(), granted, options);
+  if (!range) return range.failure();
+  if (auto mapped = map_all(*range, *chunks); !mapped) return mapped.failure();
+  const AccessGrant grant{granted, terms->rights};
+  if (auto given = range->try_grant(std::span(&grant, 1)); !given) return given.failure();
+  auto attached = std::make_unique<Impl>(std::string(name), std::move(publisher), std::move(importer), *terms,
+                                         std::move(range).value());
+  attached->tell_mapped(deadline);
+  return attached;
+} catch (const Error& error) {  // of a descriptor that could not be taken in, or the questions for devices
+  return error.failure();
+}
+
+Result<AttachedRange> AttachedRange::try_attach(const Driver& driver, DescriptorSocket connection,
+                                                std::string_view name, const AttachOptions& options,
+                                                const Deadline& deadline) {
+  auto attached = Impl::attach(driver, std::move(connection), name, options, deadline);
+  if (!attached) return attached.failure();
+  return AttachedRange(std::move(attached).value());
+}
+
+Result<AttachedRange> AttachedRange::try_attach(const Driver& driver, const SocketAddress& address,
+                                                std::string_view name, const AttachOptions& options,
+                                                const Deadline& deadline) {
+  ConnectionOptions connection = options.connection;
+  connection.limits = range_message_limits;
+  connection.wait_for_listener |= options.wait_for_publisher;
+  for (;;) {
+    auto socket = DescriptorSocket::try_connect(address, connection, deadline);
+    auto attached = socket ? try_attach(driver, std::move(socket).value(), name, options, deadline)
+                           : Result<AttachedRange>(socket.failure());
+    if (attached || !options.wait_for_publisher || !is_worth_another_try(attached.failure())) return attached;
+    if (deadline.passed()) {
+      Failure failure = attached.failure();
+      failure.kind = ErrorKind::timed_out;
+      return failure;
+    }
+    std::this_thread::sleep_until(deadline.earlier(Deadline::in(pause_between_tries)).time());
+  }
+}
+
+AttachedRange AttachedRange::attach(const Driver& driver, DescriptorSocket connection, std::string_view name,
+                                    const AttachOptions& options, const Deadline& deadline) {
+  return try_attach(driver, std::move(connection), name, options, deadline).value();
+}
+
+AttachedRange AttachedRange::attach(const Driver& driver, const SocketAddress& address, std::string_view name,
+                                    const AttachOptions& options, const Deadline& deadline) {
+  return try_attach(driver, address, name, options, deadline).value();
+}
+
+}  // namespace cuvmm::sharing

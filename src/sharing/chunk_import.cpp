@@ -1,0 +1,100 @@
+#include "sharing/chunk_import.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cuvmm/device.hpp"
+
+namespace cuvmm::sharing {
+
+Failure wrong_answer(const DescriptorSocket& publisher, std::string reason) {
+  Failure failure;
+  failure.kind = ErrorKind::protocol_violation;
+  failure.call = "AttachedRange";
+  failure.arguments = fmt::format("publisher = process {}", publisher.peer().process);
+  failure.reason = std::move(reason);
+  return failure;
+}
+
+namespace {
+
+// Chunks that were asked for, with the descriptors that came beside them.
+struct FetchedChunks {
+  std::vector<ChunkFacts> facts;
+  std::vector<UniqueDescriptor> descriptors;
+};
+
+std::optional<std::string> fault_in(const ChunkTable& table, const WantedChunks& wanted) {
+  if (table.publication != wanted.publication) return "the chunks are of another publication";
+  if (table.first != wanted.first)
+    return fmt::format("chunks from {} on came instead of {}", table.first, wanted.first);
+  if (table.chunks.empty()) return "there are fewer chunks than were announced";
+  if (table.chunks.front().offset < wanted.offset) return "a chunk lies over another";
+  // What has been appended in the meantime may lie further.
+  const std::size_t count = std::min<std::size_t>(table.chunks.size(), wanted.until - wanted.first);
+  const ChunkFacts& last = table.chunks[count - 1];
+  if (last.offset + last.bytes > wanted.extent) return "a chunk ends behind what was announced";
+  return std::nullopt;
+}
+
+Result<FetchedChunks> fetch(DescriptorSocket& publisher, const WantedChunks& wanted, const Deadline& deadline) {
+  auto answer = publisher.try_ask({.kind = fetch_message, .bytes = encode(FetchRequest{wanted.first})}, deadline);
+  if (!answer) return answer.failure();
+  if (answer->kind != chunks_message)
+    return wrong_answer(publisher, fmt::format("a message of kind {} came instead of chunks", answer->kind));
+  auto table = decode_chunk_table(answer->bytes);
+  if (!table) return wrong_answer(publisher, "the table of chunks cannot be read");
+  if (auto fault = fault_in(*table, wanted)) return wrong_answer(publisher, std::move(*fault));
+  const auto by_descriptor = std::count_if(table->chunks.begin(), table->chunks.end(), [](const ChunkFacts& each) {
+    return each.type == HandleType::posix_file_descriptor;
+  });
+  if (static_cast<std::size_t>(by_descriptor) != answer->descriptors.size())
+    return wrong_answer(publisher,
+                        fmt::format("{} descriptors came for {} chunks", answer->descriptors.size(), by_descriptor));
+  return FetchedChunks{std::move(table->chunks), std::move(answer->descriptors)};
+}
+
+}  // namespace
+
+ChunkImporter::ChunkImporter(const Driver& driver) : driver_(driver) {
+  for (const Device& each : driver.devices()) devices_.emplace(each.uuid(), each.ordinal());
+}
+
+Result<SharedPhysicalMemory> ChunkImporter::import_one(const ChunkFacts& facts, const ShareableHandle& handle) const {
+  ImportedMemory memory{.bytes = static_cast<std::size_t>(facts.bytes)};
+  const auto known = devices_.find(facts.device);
+  if (facts.location.kind != LocationKind::device)
+    memory.properties = {.location = facts.location};
+  else if (known != devices_.end())
+    memory.properties = {.location = Location::device(known->second)};
+  // Else the driver is asked what it makes of the memory of a device that this process does not see.
+  if (memory.properties) memory.properties->compression = facts.compression;
+  auto imported = handle.try_import_into(driver_, memory);
+  if (!imported) return imported.failure();
+  return SharedPhysicalMemory(std::move(imported).value());
+}
+
+Result<std::vector<ImportedChunk>> ChunkImporter::import_from(DescriptorSocket& publisher, const WantedChunks& wanted,
+                                                              const Deadline& deadline) const {
+  WantedChunks rest = wanted;
+  std::vector<ImportedChunk> chunks;
+  while (rest.first < rest.until) {
+    auto fetched = fetch(publisher, rest, deadline);
+    if (!fetched) return fetched.failure();
+    auto descriptor = fetched->descriptors.begin();
+    for (const ChunkFacts& each : fetched->facts) {
+      if (rest.first == rest.until) break;
+      const ShareableHandle handle = each.type == HandleType::fabric ? ShareableHandle::from_bytes(each.fabric)
+                                                                     : ShareableHandle::adopt(std::move(*descriptor++));
+      auto imported = import_one(each, handle);
+      if (!imported) return imported.failure();
+      chunks.push_back({static_cast<std::size_t>(each.offset), std::move(imported).value()});
+      rest.offset = each.offset + each.bytes;
+      ++rest.first;
+    }
+  }
+  return chunks;
+}
+
+}  // namespace cuvmm::sharing

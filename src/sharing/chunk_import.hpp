@@ -1,0 +1,48 @@
+// How chunks of a published range come into this process.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "cuvmm/shared_physical_memory.hpp"
+#include "cuvmm/sharing/descriptor_socket.hpp"
+#include "sharing/range_messages.hpp"
+
+namespace cuvmm::sharing {
+
+struct ImportedChunk {
+  std::size_t offset = 0;  // from the beginning of what is published
+  SharedPhysicalMemory memory;
+};
+
+// Which chunks are wanted: those from `first` up to `until`, the first of which begins at `offset` or behind.
+struct WantedChunks {
+  std::uint64_t publication = 0;
+  std::uint32_t first = 0;
+  std::uint32_t until = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t extent = 0;  // where the last one ends at most
+};
+
+// Asks a publisher for chunks, checks what comes, and imports it; each handle is closed as soon as it is imported.
+class ChunkImporter {
+ public:
+  // Learns the identities of the driver's devices: the publisher's ordinals mean nothing here.
+  explicit ChunkImporter(const Driver& driver);
+
+  // All of them or none.
+  [[nodiscard]] Result<std::vector<ImportedChunk>> import_from(DescriptorSocket& publisher, const WantedChunks& wanted,
+                                                               const Deadline& deadline) const;
+
+ private:
+  [[nodiscard]] Result<SharedPhysicalMemory> import_one(const ChunkFacts& facts, const ShareableHandle& handle) const;
+
+  Driver driver_;
+  std::map<DeviceUuid, DeviceOrdinal> devices_;
+};
+
+// What a publisher sent that it should not have.
+[[nodiscard]] Failure wrong_answer(const DescriptorSocket& publisher, std::string reason);
+
+}  // namespace cuvmm::sharing
