@@ -96,6 +96,10 @@ struct Configuration {
   // does nothing else, except for what a real driver accepts, too, which is done. For showing that a test notices.
   std::vector<std::string> rules_off;
 
+  // Tells of each refusal on standard error: the rule, what was wrong, and the way out. For programs that show no more
+  // than the code of a driver's answer.
+  bool explain = false;
+
   std::vector<HostKernel> kernels;  // beside the built-in ones; of two of one name the later counts
 
   // Where warnings of the faithful mode go; standard error where not given. Called from any thread, by one thread at a

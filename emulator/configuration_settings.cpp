@@ -161,6 +161,10 @@ std::vector<Setting> make_settings() {
          return true;
        },
        true},
+      {"explain", switch_values, "each refusal is told on standard error, with the rule and the way out",
+       [](Configuration& c, std::string_view text) {
+         return choose(c.explain, text, {"true", true}, {"false", false});
+       }},
       behaviour("ignore-address-hints", "cuMemAddressReserve never honours a hint", &Behaviour::ignore_address_hints),
       behaviour("withhold-compression", "compression is asked for and silently not given",
                 &Behaviour::withhold_compression),

@@ -100,7 +100,9 @@ Device Driver::device(DeviceOrdinal ordinal) const {
     raise(invalid_use(
         "Driver::device", fmt::format("ordinal = {}", ordinal.value),
         fmt::format("The driver shows {} device{} to this process, numbered from 0", count, count == 1 ? "" : "s"),
-        "Use a smaller ordinal, or check CUDA_VISIBLE_DEVICES", "DEVICE-EXISTS"));
+        is_emulated() ? "Use a smaller ordinal, or give the emulated machine more: CUVMM_EMULATOR=devices=N"
+                      : "Use a smaller ordinal, or check CUDA_VISIBLE_DEVICES",
+        "DEVICE-EXISTS"));
   int handle = 0;
   call<EntryPoint::cuDeviceGet>(*interface_, &handle, ordinal.value);
   return Device(*this, ordinal, handle);

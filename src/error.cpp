@@ -90,7 +90,7 @@ std::string Failure::message() const {
     text += fmt::format(" (code {})", code);
   text += '.';
   append_sentence(text, feature_and_reason(*this));
-  append_sentence(text, rule_ids.empty() ? rule : fmt::format("{}: {}", rule_ids, rule));
+  append_sentence(text, rule_ids.empty() || rule.empty() ? rule_ids + rule : fmt::format("{}: {}", rule_ids, rule));
   append_sentence(text, memory_numbers(*this));
   append_sentence(text, way_out);
   return text;

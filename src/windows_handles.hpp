@@ -21,6 +21,7 @@ namespace cuvmm {
   failure.call = call;
   failure.arguments = fmt::format("handle types = {}", to_string(types));
   failure.rule_ids = "CREATE-HANDLE-TYPE";
+  failure.rule = "A handle type must be one that the operating system has";
   failure.feature = to_string(wanted);
   failure.reason = "handles of the Windows kernel exist on Windows alone, and this is Linux";
   failure.way_out =

@@ -81,6 +81,9 @@ CUresult EmulatedDriver::conclude(CUresult code, Rule rule, const char* detail) 
   if (machine_.configuration().is_off(text.id)) return CUDA_SUCCESS;
   try {
     last.text = fmt::format("{}: {} ({}).\n{}.", text.id, text.says, detail, text.way_out);
+    if (machine_.configuration().explain)
+      fmt::print(stderr, "cuvmm emulated driver: refused: {}: {} ({}). {}.\n", text.id, text.says, detail,
+                 text.way_out);
   } catch (const std::exception&) {
     last.text.clear();  // no memory left to explain with; the code says enough
   }

@@ -111,6 +111,19 @@ TEST(EmulateCommand, IsToldOfByTheToolsThatRunOnIt) {
   EXPECT_NE(shell(doctor + " --json").output.find("\"description\": \"" + line), std::string::npos);
 }
 
+TEST(EmulateCommand, ExplainsRefusalsToProgramsThatDoNot) {
+  const std::string refused = quoted_for_shell(CUVMM_PROGRAM) + " doctor --driver cuda --probe";
+  const std::string line = "cuvmm emulated driver: refused: CREATE-FABRIC-IMEX: ";
+  EXPECT_NE(shell(refused, {"--explain"}).errors.find(line), std::string::npos) << shell(refused, {"--explain"}).errors;
+  EXPECT_EQ(shell(refused).errors.find(line), std::string::npos);
+}
+
+TEST(EmulateCommand, HasProgramsOfTheLibraryOpenItsDriver) {
+  const std::string print = "printf %s \"$CUVMM_DRIVER\"";
+  EXPECT_EQ(shell(print, {}, {"CUVMM_DRIVER=emulated"}).output, "cuda");
+  EXPECT_EQ(shell(print, {}, {"CUVMM_DRIVER="}).output, "");
+}
+
 TEST(EmulateCommand, NeedsACommand) {
   for (const Words& words :
        {Words{"emulate"}, Words{"emulate", "--"}, Words{"emulate", "--strict", "--"}, Words{"emulate", "--", ""}}) {

@@ -15,6 +15,7 @@ void add_options(CLI::App& command, Options& options) {
   command.add_option("--memory", options.memory, "Each device's memory, such as 8GiB")->option_text("SIZE");
   command.add_option("--profile", options.profile, "The kind of machine, such as h200-580")->option_text("P");
   command.add_flag("--strict", options.strict, "Refuse calls that break a rule, also where a real driver accepts them");
+  command.add_flag("--explain", options.explain, "Tell each refusal on standard error, with the rule and the way out");
   command.footer(
       "The program and its arguments follow after --: cuvmm emulate [OPTIONS] -- CMD ARG...\n"
       "Ends with the command's exit status, or with 128 + N if signal N ended it; with 127 if there is no such "

@@ -18,6 +18,7 @@ struct Options {
   std::optional<std::string> profile;
   std::optional<std::string> nodes;
   bool strict = false;
+  bool explain = false;
   std::vector<std::string> command;  // the program and its arguments
 };
 

@@ -52,6 +52,7 @@ std::vector<emulator::GivenSetting> settings_in(const Options& options) {
                                     std::pair{"nodes", options.nodes}, std::pair{"memory", options.memory}})
     if (value) given.push_back({name, *value, fmt::format("--{}", name)});
   if (options.strict) given.push_back({"mode", "strict", "--strict"});
+  if (options.explain) given.push_back({"explain", "true", "--explain"});
   return given;
 }
 
@@ -76,6 +77,8 @@ void prepare_environment(const Options& options) {
   set_in_environment(emulator::machine_variable.data(),
                      fmt::format("{},{}", machine, emulator::machine_settings(configuration)));
 
+  // A program of this library is to open the machine's driver, not one within itself.
+  if (from_environment("CUVMM_DRIVER") == "emulated") set_in_environment("CUVMM_DRIVER", "cuda");
   const std::string others = from_environment("LD_LIBRARY_PATH");
   set_in_environment("LD_LIBRARY_PATH", others.empty() ? folder : fmt::format("{}:{}", folder, others));
 }
