@@ -18,6 +18,7 @@ using test::EntryPoint;
 using test::RangeMachine;
 
 constexpr HandleTypes descriptors = HandleType::posix_file_descriptor;
+constexpr std::size_t one_chunk = 2_MiB;
 const Location device0 = Location::device(DeviceOrdinal(0));
 const Location device1 = Location::device(DeviceOrdinal(1));
 
@@ -526,7 +527,7 @@ class FalsePublisher : public SharedRange {
   Answer table(const ChunkTable& content) const {
     return {chunks_message, encode(content), std::vector<int>(content.chunks.size(), handle_.descriptor())};
   }
-  static ChunkFacts chunk(std::uint64_t offset, std::uint64_t bytes = 2_MiB) {
+  static ChunkFacts chunk(std::uint64_t offset, std::uint64_t bytes = one_chunk) {
     return {.offset = offset, .bytes = bytes};
   }
 
@@ -598,7 +599,24 @@ TEST_F(SharedRange, ChunksOfWhatIsBeingWithdrawnAreRefused) {
   EXPECT_FALSE(published.try_withdraw(Deadline::in(1ms)));
   const auto fetch = encode(FetchRequest{0});
   refusal_of(ErrorKind::invalid_use, [&] { return peer.try_ask({.kind = fetch_message, .bytes = fetch}, soon()); });
-  EXPECT_TRUE(published.try_withdraw(soon())) << "it was dropped";
+  EXPECT_FALSE(published.try_withdraw(Deadline::in(20ms))) << "it may have some of them";
+  peer.close();
+  EXPECT_TRUE(published.try_withdraw(soon()));
+}
+
+TEST_F(SharedRange, GrowthThatIsWithdrawnIsNotFollowedAndWhatIsMappedStaysAttached) {
+  auto range = new_range(1);
+  auto published = publisher_.publish("range", range);
+  auto attached = attach({.capacity = 16_MiB});
+  range.append(2_MiB);
+  published.update(range);
+  EXPECT_FALSE(published.try_withdraw(Deadline::in(1ms)));
+  EXPECT_EQ(attached.wait(soon()).grown, true);
+  refusal_of(ErrorKind::invalid_use, [&] { return attached.try_follow(soon()); });
+  EXPECT_FALSE(published.try_withdraw(Deadline::in(20ms)));
+  EXPECT_EQ(published.attached().size(), 1U);
+  attached.detach();
+  EXPECT_TRUE(published.try_withdraw(soon()));
 }
 
 TEST_F(SharedRange, APublisherThatListensIsFoundByItsAddress) {
