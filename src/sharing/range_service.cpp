@@ -350,7 +350,8 @@ bool RangeService::take_fetch(Lease& lease, const Message& message) {
   if (!request || !lease.publication)
     return refuse(lease, message, violation("it is no request for chunks, or too early"));
   const Publication& publication = *lease.publication;
-  if (publication.withdrawn) return refuse(lease, message, not_published(publication.name));
+  // The lease goes on: what is mapped already is still attached.
+  if (publication.withdrawn) return lease.socket.try_reply(message, not_published(publication.name), now()).has_value();
   const auto& chunks = publication.content.chunks;
   const std::size_t first = std::min<std::size_t>(request->first, chunks.size());
   ChunkTable table{.publication = publication.number, .first = request->first};

@@ -69,8 +69,8 @@ class RangeService {
   void accept_newcomers();
   [[nodiscard]] bool serve_lease(Lease& lease);  // whether it goes on
   [[nodiscard]] bool take_message(Lease& lease, const Message& message);
-  [[nodiscard]] bool take_attach(Lease& lease, const Message& request);
-  [[nodiscard]] bool take_fetch(Lease& lease, const Message& request);
+  [[nodiscard]] bool take_attach(Lease& lease, const Message& message);
+  [[nodiscard]] bool take_fetch(Lease& lease, const Message& message);
   [[nodiscard]] bool take_mapped(Lease& lease, const Message& message);
   [[nodiscard]] bool refuse(Lease& lease, const Message& request, const Failure& failure);
   [[nodiscard]] bool tell_news(Lease& lease);

@@ -1,5 +1,5 @@
 // Ranges that are published and attached within one process, over connections as between two.
-#include <sys/socket.h>
+#include <fcntl.h>
 
 #include <thread>
 
@@ -18,6 +18,7 @@ using test::EntryPoint;
 using test::RangeMachine;
 
 constexpr HandleTypes descriptors = HandleType::posix_file_descriptor;
+constexpr std::size_t one_chunk = 2_MiB;
 const Location device0 = Location::device(DeviceOrdinal(0));
 const Location device1 = Location::device(DeviceOrdinal(1));
 
@@ -493,48 +494,129 @@ TEST_F(SharedRange, NoMoreAreAttachedThanIsAllowed) {
 // A publisher that answers what it should not.
 class FalsePublisher : public SharedRange {
  protected:
-  using Answer = std::pair<MessageKind, std::vector<std::byte>>;
+  struct Answer {
+    MessageKind kind = 0;
+    std::vector<std::byte> bytes{};
+    std::vector<int> descriptors{};
+  };
 
-  ErrorKind outcome_of(const std::vector<Answer>& answers) {
+  // "attached", or what it was refused as.
+  std::string outcome_of(const std::vector<Answer>& answers) {
     auto [one, other] = DescriptorSocket::pair();
     std::jthread publisher([&, socket = std::move(one)]() mutable {
-      for (const auto& [kind, bytes] : answers) {
+      for (const auto& [kind, bytes, beside] : answers) {
         const auto request = socket.try_receive(soon());
         if (!request) return;
-        static_cast<void>(socket.try_reply(*request, {.kind = kind, .bytes = bytes}, soon()));
+        static_cast<void>(socket.try_reply(*request, {.kind = kind, .bytes = bytes, .descriptors = beside}, soon()));
       }
       static_cast<void>(socket.try_receive(Deadline::in(10ms)));
     });
     const auto alive = machine_.alive();
     const auto attached = AttachedRange::try_attach(machine_.driver(), std::move(other), "range", {}, soon());
-    EXPECT_FALSE(attached);
+    if (attached) return "attached";
     EXPECT_EQ(machine_.alive(), alive);
-    return attached ? ErrorKind::driver_failure : attached.failure().kind;
+    return std::string(to_string(attached.failure().kind));
   }
+
+  Answer terms(std::uint32_t chunks, AccessRights rights = AccessRights::read) const {
+    const Standing standing{
+        .publication = 5, .generation = 1, .bytes = chunks * 2_MiB, .extent = chunks * 2_MiB, .chunks = chunks};
+    return {terms_message, encode(Terms{standing, rights})};
+  }
+  // All with the same memory.
+  Answer table(const ChunkTable& content) const {
+    return {chunks_message, encode(content), std::vector<int>(content.chunks.size(), handle_.descriptor())};
+  }
+  static ChunkFacts chunk(std::uint64_t offset, std::uint64_t bytes = one_chunk) {
+    return {.offset = offset, .bytes = bytes};
+  }
+
+  MappedRange range_ = new_range(1);
+  ShareableHandle handle_ =
+      ShareableHandle::export_from(range_.memory_at(0).memory(), HandleType::posix_file_descriptor);
+  const std::string violation_{to_string(ErrorKind::protocol_violation)};
 };
 
-TEST_F(FalsePublisher, IsAProtocolViolation) {
-  const Standing standing{.publication = 5, .generation = 1, .bytes = 4096, .extent = 4096, .chunks = 1};
-  const Answer terms{terms_message, encode(Terms{standing, AccessRights::read})};
-  const auto table = [](ChunkTable content) { return Answer{chunks_message, encode(content)}; };
-  ChunkFacts chunk{.offset = 0, .bytes = 4096};
-  const auto violation = ErrorKind::protocol_violation;
-  EXPECT_EQ(outcome_of({{first_free_kind, {}}}), violation);
-  EXPECT_EQ(outcome_of({{terms_message, {}}}), violation);
-  EXPECT_EQ(outcome_of({{terms_message, encode(Terms{standing, AccessRights::read_write})}}), violation);
-  EXPECT_EQ(outcome_of({terms, {terms_message, {}}}), violation);
-  EXPECT_EQ(outcome_of({terms, {chunks_message, std::vector<std::byte>(5)}}), violation);
-  EXPECT_EQ(outcome_of({terms, table({.publication = 6, .chunks = {chunk}})}), violation) << "another publication";
-  EXPECT_EQ(outcome_of({terms, table({.publication = 5, .first = 1, .chunks = {chunk}})}), violation);
-  EXPECT_EQ(outcome_of({terms, table({.publication = 5})}), violation) << "no chunk";
-  EXPECT_EQ(outcome_of({terms, table({.publication = 5, .chunks = {chunk}})}), violation) << "without its descriptor";
-  chunk.bytes = 8192;
-  EXPECT_EQ(outcome_of({terms, table({.publication = 5, .chunks = {chunk}})}), violation) << "behind the extent";
-  chunk.bytes = 4096;
-  chunk.type = HandleType::fabric;
-  EXPECT_EQ(outcome_of({terms, table({.publication = 5, .chunks = {chunk}})}), ErrorKind::not_supported)
-      << "all in order, but there are no fabric handles here";
-  EXPECT_EQ(outcome_of({terms}), ErrorKind::peer_gone);
+TEST_F(FalsePublisher, IsBelievedWhereAllIsInOrder) {
+  EXPECT_EQ(outcome_of({terms(1), table({.publication = 5, .chunks = {chunk(0)}})}), "attached");
+  EXPECT_EQ(outcome_of({terms(2), table({.publication = 5, .chunks = {chunk(0)}}),
+                        table({.publication = 5, .first = 1, .chunks = {chunk(2_MiB)}})}),
+            "attached");
+  EXPECT_EQ(outcome_of({terms(1), table({.publication = 5, .chunks = {chunk(0), chunk(2_MiB)}})}), "attached")
+      << "what has been appended in the meantime";
+}
+
+TEST_F(FalsePublisher, IsAProtocolViolationWhereItSpeaksOtherwise) {
+  EXPECT_EQ(outcome_of({{first_free_kind}}), violation_);
+  EXPECT_EQ(outcome_of({{terms_message}}), violation_);
+  EXPECT_EQ(outcome_of({terms(1, AccessRights::read_write)}), violation_) << "more than was asked for";
+  EXPECT_EQ(outcome_of({terms(0)}), violation_);
+  EXPECT_EQ(outcome_of({terms(1), {terms_message}}), violation_);
+  EXPECT_EQ(outcome_of({terms(1), {chunks_message, std::vector<std::byte>(5)}}), violation_);
+  EXPECT_EQ(outcome_of({terms(1)}), to_string(ErrorKind::peer_gone));
+}
+
+TEST_F(FalsePublisher, IsAProtocolViolationWhereItsChunksAreNotThoseAskedFor) {
+  EXPECT_EQ(outcome_of({terms(1), table({.publication = 6, .chunks = {chunk(0)}})}), violation_);
+  EXPECT_EQ(outcome_of({terms(1), table({.publication = 5, .first = 1, .chunks = {chunk(0)}})}), violation_);
+  EXPECT_EQ(outcome_of({terms(1), table({.publication = 5})}), violation_) << "none";
+  EXPECT_EQ(outcome_of({terms(1), table({.publication = 5, .chunks = {chunk(2_MiB)}})}), violation_)
+      << "behind the end";
+  EXPECT_EQ(outcome_of({terms(2), table({.publication = 5, .chunks = {chunk(0)}}),
+                        table({.publication = 5, .first = 1, .chunks = {chunk(0)}})}),
+            violation_)
+      << "over another";
+}
+
+TEST_F(FalsePublisher, WhatComesBesideTheTableHasToBeWhatItSays) {
+  Answer good = table({.publication = 5, .chunks = {chunk(0)}});
+  const auto with = [&](const std::vector<int>& beside) {
+    Answer changed = good;
+    changed.descriptors = beside;
+    return outcome_of({terms(1), changed});
+  };
+  EXPECT_EQ(with({handle_.descriptor()}), "attached");
+  EXPECT_EQ(with({}), violation_);
+  EXPECT_EQ(with({handle_.descriptor(), handle_.descriptor()}), violation_);
+  const UniqueDescriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  EXPECT_EQ(with({null.get()}), to_string(ErrorKind::invalid_use));
+  auto [one, other] = DescriptorSocket::pair();
+  EXPECT_EQ(with({one.descriptor()}), to_string(ErrorKind::invalid_use));
+  EXPECT_NE(outcome_of({terms(2), table({.publication = 5, .chunks = {chunk(0, 4_MiB)}})}), "attached")
+      << "the memory has another size";
+  ChunkFacts by_fabric = chunk(0);
+  by_fabric.type = HandleType::fabric;
+  good.bytes = encode(ChunkTable{.publication = 5, .chunks = {by_fabric}});
+  EXPECT_EQ(with({}), to_string(ErrorKind::not_supported)) << "there are no fabric handles here";
+}
+
+TEST_F(SharedRange, ChunksOfWhatIsBeingWithdrawnAreRefused) {
+  auto range = new_range(1);
+  auto published = publisher_.publish("range", range);
+  auto peer = stranger();
+  const auto request = encode(AttachRequest{"range", AccessRights::read});
+  EXPECT_TRUE(peer.try_ask({.kind = attach_message, .bytes = request}, soon()));
+  EXPECT_FALSE(published.try_withdraw(Deadline::in(1ms)));
+  const auto fetch = encode(FetchRequest{0});
+  refusal_of(ErrorKind::invalid_use, [&] { return peer.try_ask({.kind = fetch_message, .bytes = fetch}, soon()); });
+  EXPECT_FALSE(published.try_withdraw(Deadline::in(20ms))) << "it may have some of them";
+  peer.close();
+  EXPECT_TRUE(published.try_withdraw(soon()));
+}
+
+TEST_F(SharedRange, GrowthThatIsWithdrawnIsNotFollowedAndWhatIsMappedStaysAttached) {
+  auto range = new_range(1);
+  auto published = publisher_.publish("range", range);
+  auto attached = attach({.capacity = 16_MiB});
+  range.append(2_MiB);
+  published.update(range);
+  EXPECT_FALSE(published.try_withdraw(Deadline::in(1ms)));
+  EXPECT_EQ(attached.wait(soon()).grown, true);
+  refusal_of(ErrorKind::invalid_use, [&] { return attached.try_follow(soon()); });
+  EXPECT_FALSE(published.try_withdraw(Deadline::in(20ms)));
+  EXPECT_EQ(published.attached().size(), 1U);
+  attached.detach();
+  EXPECT_TRUE(published.try_withdraw(soon()));
 }
 
 TEST_F(SharedRange, APublisherThatListensIsFoundByItsAddress) {
