@@ -21,6 +21,7 @@ namespace cuvmm::sharing {
 namespace {
 
 constexpr std::size_t most_kept_messages = 4096;
+constexpr int most_late_packets = 1024;
 
 bool says_that_the_peer_is_gone(int error) noexcept {
   return error == EPIPE || error == ECONNRESET || error == ENOTCONN;
@@ -51,6 +52,15 @@ Failure too_many_on_their_way(std::string_view call, int error) {
 }
 
 }  // namespace
+
+// How long somebody listens: until the deadline, and then to what lies in the socket, so that a deadline of now asks
+// for that. The system holds fewer packets than are taken late; what is more, the peer sent after the deadline.
+struct DescriptorSocket::Patience {
+  Deadline deadline;
+  int late_packets = 0;
+
+  [[nodiscard]] bool ends_before_next_packet() { return deadline.passed() && ++late_packets > most_late_packets; }
+};
 
 DescriptorSocket::DescriptorSocket(UniqueDescriptor socket, const MessageLimits& limits)
     : socket_(std::move(socket)), limits_(limits) {
@@ -102,17 +112,16 @@ Failure DescriptorSocket::failure_of_peer(ErrorKind kind, std::string_view call,
 }
 
 Result<void> DescriptorSocket::wait_for(short events, std::string_view call, const Deadline& deadline) const {
-  for (;;) {
+  while (!deadline.passed()) {
     const auto left = deadline.left();
     pollfd socket{socket_.get(), events, 0};
     const int ready = ::poll(&socket, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1'000'000)));
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return system_failure("poll", fmt::format("peer = {}", peer_name()), errno);
-    if (ready == 0 && deadline.passed())
-      return failure_of_peer(
-          ErrorKind::timed_out, call,
-          (events & POLLIN) != 0 ? "nothing arrived before the deadline" : "the peer took nothing before the deadline");
   }
+  return failure_of_peer(
+      ErrorKind::timed_out, call,
+      (events & POLLIN) != 0 ? "nothing arrived before the deadline" : "the peer took nothing before the deadline");
 }
 
 void DescriptorSocket::tell(const Failure& failure) noexcept {
@@ -236,6 +245,11 @@ Result<void> make_all_safe(std::vector<UniqueDescriptor>& descriptors) {
 }  // namespace
 
 Result<Message> DescriptorSocket::receive_any(std::string_view call, const Deadline& deadline) {
+  Patience patience{deadline};
+  return receive_any(call, patience);
+}
+
+Result<Message> DescriptorSocket::receive_any(std::string_view call, Patience& patience) {
   if (!socket_)
     return failure_of_peer(ErrorKind::peer_gone, call,
                            why_closed_.empty() ? "the connection was closed" : "it was given up: " + why_closed_);
@@ -244,11 +258,15 @@ Result<Message> DescriptorSocket::receive_any(std::string_view call, const Deadl
   };
   MessageAssembler assembler(limits_);
   bool was_reset = false;
+  const auto too_late = [&](Failure failure) { return assembler.begun() ? give_up(std::move(failure)) : failure; };
   while (!assembler.complete()) {
+    if (patience.ends_before_next_packet())
+      return too_late(
+          failure_of_peer(ErrorKind::timed_out, call,
+                          "the peer goes on sending, and what was waited for did not come before the deadline"));
     ReceivedPacket packet = receive_now(socket_.get());
     if (packet.error == EAGAIN || packet.error == EWOULDBLOCK) {
-      auto waited = wait_for(POLLIN, call, deadline);
-      if (!waited) return assembler.begun() ? give_up(waited.failure()) : waited.failure();
+      if (auto waited = wait_for(POLLIN, call, patience.deadline); !waited) return too_late(waited.failure());
       continue;
     }
     // It is told once, before what arrived earlier.
@@ -278,7 +296,7 @@ Failure DescriptorSocket::refusal_of(const Message& message, std::string_view ca
 
 std::optional<Failure> DescriptorSocket::last_words() {
   constexpr std::string_view call = "DescriptorSocket::send";
-  const Deadline now = Deadline::at(Deadline::Clock::now());
+  Patience now{Deadline::at(Deadline::Clock::now())};
   while (socket_) {
     auto message = receive_any(call, now);
     if (!message) return std::nullopt;
@@ -295,8 +313,9 @@ Result<Message> DescriptorSocket::try_receive(const Deadline& deadline) {
     kept_.erase(kept_.begin());
     return oldest;
   }
+  Patience patience{deadline};
   for (;;) {
-    auto message = receive_any(call, deadline);
+    auto message = receive_any(call, patience);
     if (!message) return message;
     if (message->is_reply && message->number <= last_asked_) continue;  // nobody waits for it any more
     if (message->kind == failure_kind) return refusal_of(*message, call);
@@ -309,8 +328,9 @@ Result<Message> DescriptorSocket::try_ask(const MessageView& request, const Dead
   if (auto allowed = check_sendable(call, request); !allowed) return allowed.failure();
   last_asked_ = ++last_number_;
   if (auto sent = send_message({call, request, last_asked_}, deadline); !sent) return sent.failure();
+  Patience patience{deadline};
   for (;;) {
-    auto message = receive_any(call, deadline);
+    auto message = receive_any(call, patience);
     if (!message) return message;
     if (message->is_reply && message->number != last_asked_) continue;
     if (message->kind == failure_kind) return refusal_of(*message, call);

@@ -106,6 +106,7 @@ class DescriptorSocket {
  private:
   friend class DescriptorListener;
   struct Outgoing;
+  struct Patience;
   DescriptorSocket(UniqueDescriptor socket, const MessageLimits& limits);
 
   [[nodiscard]] std::string peer_name() const;
@@ -117,6 +118,7 @@ class DescriptorSocket {
                                          std::span<const std::byte> bytes, std::span<const int> descriptors,
                                          const Deadline& deadline);
   [[nodiscard]] Result<Message> receive_any(std::string_view call, const Deadline& deadline);
+  [[nodiscard]] Result<Message> receive_any(std::string_view call, Patience& patience);
   [[nodiscard]] Failure refusal_of(const Message& message, std::string_view call);
   // What the peer said before it ended, if it said why.
   [[nodiscard]] std::optional<Failure> last_words();

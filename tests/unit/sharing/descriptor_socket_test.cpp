@@ -134,6 +134,19 @@ TEST(DescriptorSocket, C18_ALateReplyIsNotTakenForTheNextOne) {
   EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.receive(at_once())); }), ErrorKind::timed_out);
 }
 
+TEST(DescriptorSocket, C18_ADeadlineThatHasPassedAsksForWhatIsThere) {
+  auto [client, server] = DescriptorSocket::pair();
+  const Deadline passed = Deadline::at(Deadline::Clock::now());
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.ask({.kind = greeting}, passed)); }),
+              ErrorKind::timed_out);
+    server.reply(server.receive(soon()), {.kind = greeting}, soon());  // too late
+  }
+  const auto sent = cuvmm::test::pattern(3 * most_packet_content, 7);
+  server.send({.kind = 77, .bytes = sent}, soon());
+  EXPECT_EQ(client.receive(passed).bytes, sent) << "though it lies behind late replies, in several packets";
+}
+
 TEST(DescriptorSocket, C18_SaysThatThePeerIsGone) {
   {
     auto [one, other] = DescriptorSocket::pair();
