@@ -6,6 +6,7 @@
 
 #include "refusal.hpp"
 #include "sharing/handles_message.hpp"
+#include "sharing/memory_size.hpp"
 #include "sharing/wire.hpp"
 #include "windows_handles.hpp"
 
@@ -13,6 +14,7 @@ namespace cuvmm::sharing {
 
 namespace {
 
+constexpr std::string_view sending = "send_handles";
 constexpr std::string_view receiving = "receive_handles";
 
 Failure no_handles(std::string reason) {
@@ -58,9 +60,8 @@ Result<void> try_send_handles(DescriptorSocket& socket, std::span<const HandleOf
   Writer writer;
   std::vector<int> descriptors;
   for (const HandleOfMemory& each : handles) {
-    if (each.bytes == 0)
-      return invalid_use("send_handles", "bytes = 0", "A handle does not tell the size of its memory",
-                         "Pass PhysicalMemory::size() with the handle");
+    if (auto sound = require_size_of_memory(sending, each.bytes, "Pass PhysicalMemory::size() with the handle"); !sound)
+      return sound;
     writer.number(std::uint64_t{each.bytes}).number(static_cast<std::uint32_t>(each.handle.type()));
     if (each.handle.type() == HandleType::fabric)
       writer.raw(each.handle.fabric_bytes());
@@ -87,6 +88,7 @@ Result<std::vector<HandleOfMemory>> handles_in(Message& message) try {
     auto handle = next_handle(reader, descriptors);
     if (!handle) return handle.failure();
     if (bytes == 0) return no_handles("a handle has no size");
+    if (bytes > most_bytes_of_memory) return no_handles(fmt::format("no memory has {} bytes", bytes));
     handles.push_back({std::move(handle).value(), static_cast<std::size_t>(bytes)});
   }
   if (reader.failed() || !descriptors.empty()) return no_handles("handles and descriptors do not match");

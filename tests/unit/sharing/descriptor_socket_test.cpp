@@ -294,6 +294,37 @@ TEST(HandleExchange, HandsOverHandlesOfBothTypesInTheirOrder) {
   }
 }
 
+TEST(HandleExchange, ASizeThatNoMemoryHasIsNeitherSentNorTaken) {
+  const auto received = [](std::uint64_t size) {
+    auto [one, other] = DescriptorSocket::pair();
+    const auto files = null_files(1);
+    Bytes bytes(12);
+    for (std::size_t byte = 0; byte < 8; ++byte) bytes[byte] = static_cast<std::byte>(size >> (8 * byte));
+    bytes[8] = std::byte{1};
+    PacketHeader header = only_packet(bytes.size(), 1);
+    header.kind = 0xffff;
+    test::send_raw(one.descriptor(), packet_of(header, bytes), numbers_of(files));
+    const auto handles = try_receive_handles(other, soon());
+    return handles ? std::string() : handles.failure().message();
+  };
+  const auto sent = [](std::size_t size) {
+    auto [one, other] = DescriptorSocket::pair();
+    std::vector<HandleOfMemory> handles;
+    handles.push_back({ShareableHandle::adopt(std::move(null_files(1).front())), size});
+    const auto result = try_send_handles(one, handles, soon());
+    return result ? std::string() : std::string(to_string(result.failure().kind));
+  };
+  constexpr std::uint64_t most = SIZE_MAX / 2;
+  for (const std::uint64_t wrong : {most + 1, UINT64_MAX - 2_MiB + 1, UINT64_MAX}) {
+    EXPECT_NE(received(wrong).find("no memory has"), std::string::npos) << wrong << received(wrong);
+    EXPECT_EQ(sent(wrong), "invalid use") << wrong;
+  }
+  EXPECT_NE(received(0).find("no size"), std::string::npos);
+  EXPECT_EQ(sent(0), "invalid use");
+  EXPECT_EQ(received(most), "");
+  EXPECT_EQ(sent(most), "");
+}
+
 TEST(HandleExchange, WhatIsNoMessageOfHandlesIsATypedError) {
   const auto received = [](MessageKind kind, const Bytes& bytes, std::size_t files_sent) {
     auto [one, other] = DescriptorSocket::pair();
