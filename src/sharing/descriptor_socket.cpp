@@ -32,11 +32,16 @@ bool passes(int error) noexcept {
   return error == ETOOMANYREFS || error == ENOBUFS;
 }
 
-Failure bad_descriptor(std::string_view call, std::span<const int> descriptors) {
+Result<void> require_open(std::string_view call, std::span<const int> descriptors) {
   for (std::size_t index = 0; index < descriptors.size(); ++index)
     if (::fcntl(descriptors[index], F_GETFD) < 0)
       return invalid_use(call, fmt::format("descriptors[{}] = {}", index, descriptors[index]),
                          "The descriptor is not open in this process", "Keep descriptors open until they are sent");
+  return {};
+}
+
+Failure bad_descriptor(std::string_view call, std::span<const int> all) {
+  if (auto open = require_open(call, all); !open) return open.failure();
   return invalid_use(call, "descriptors", "A descriptor was closed while it was sent",
                      "Keep descriptors open until they are sent");
 }
@@ -173,7 +178,7 @@ Result<void> DescriptorSocket::send_packet(const Outgoing& message, std::span<co
     } else if (passes(error)) {
       return too_many_on_their_way(message.call, error);
     } else if (error == EBADF) {
-      return bad_descriptor(message.call, descriptors);
+      return bad_descriptor(message.call, message.content.descriptors);
     } else if (says_that_the_peer_is_gone(error)) {
       if (auto told = last_words()) return *told;
       return failure_of_peer(ErrorKind::peer_gone, message.call, "the peer has closed the connection, or has ended");
@@ -189,6 +194,9 @@ Result<void> DescriptorSocket::send_message(const Outgoing& message, const Deadl
                            why_closed_.empty() ? "the connection was closed" : "it was given up: " + why_closed_);
   std::span<const std::byte> bytes = message.content.bytes;
   std::span<const int> descriptors = message.content.descriptors;
+  // Of one packet the system takes all or nothing; of several, the first would have been sent.
+  if (descriptors.size() > most_packet_descriptors)
+    if (auto open = require_open(message.call, descriptors); !open) return open;
   PacketHeader header{.kind = message.content.kind, .number = message.number, .is_reply = message.is_reply};
   header.total_bytes = bytes.size();
   header.total_descriptors = static_cast<std::uint32_t>(descriptors.size());

@@ -8,6 +8,7 @@
 #include "open_descriptors.hpp"
 #include "range/range_machine.hpp"
 #include "raw_packets.hpp"
+#include "sharing/content.hpp"
 
 namespace cuvmm::sharing {
 namespace {
@@ -104,6 +105,38 @@ TEST(DescriptorSocket, RefusesWhatIsNotToBeSent) {
             ErrorKind::invalid_use);
   one.send({.kind = greeting, .bytes = four}, soon());
   EXPECT_EQ(other.receive(soon()).bytes, four) << "the connection is as before";
+}
+
+TEST(DescriptorSocket, NothingIsSentOfAMessageWithADescriptorThatIsNotOpen) {
+  auto [one, other] = DescriptorSocket::pair();
+  auto files = null_files(300);
+  const auto numbers = numbers_of(files);
+  files[260].close();
+  const auto sent = one.try_send({.kind = greeting, .descriptors = numbers}, soon());
+  ASSERT_FALSE(sent);
+  EXPECT_EQ(sent.failure().kind, ErrorKind::invalid_use);
+  EXPECT_NE(sent.failure().message().find("descriptors[260] = "), std::string::npos) << sent.failure().message();
+  EXPECT_EQ(kind_of([&, &s = other] { static_cast<void>(s.receive(at_once())); }), ErrorKind::timed_out);
+  files[260] = std::move(null_files(1).front());
+  one.send({.kind = greeting, .descriptors = numbers_of(files)}, soon());
+  EXPECT_EQ(other.receive(soon()).descriptors.size(), 300u) << "the connection goes on";
+}
+
+TEST(DescriptorSocket, WhoGivesUpInTheMiddleOfAMessageSaysWhy) {
+  auto [one, other] = DescriptorSocket::pair();
+  PacketHeader part = only_packet(4);
+  part.last = false;
+  part.total_bytes = 8;
+  Failure why;
+  why.kind = ErrorKind::out_of_descriptors;
+  const auto words = encode(why);
+  PacketHeader failure = only_packet(words.size());
+  failure.kind = failure_kind;
+  test::send_raw(other.descriptor(), packet_of(part, four));
+  test::send_raw(other.descriptor(), packet_of(failure, words));
+  other.close();
+  EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.receive(soon())); }), ErrorKind::out_of_descriptors);
+  EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.receive(soon())); }), ErrorKind::peer_gone);
 }
 
 TEST(DescriptorSocket, C18_WaitsUntilTheDeadlineAndNoLonger) {
