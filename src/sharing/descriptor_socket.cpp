@@ -21,6 +21,7 @@ namespace cuvmm::sharing {
 namespace {
 
 constexpr std::size_t most_kept_messages = 4096;
+constexpr std::size_t most_kept_times_the_limits = 4;  // in bytes and descriptors, so that one message always fits
 constexpr int most_late_packets = 1024;
 
 bool says_that_the_peer_is_gone(int error) noexcept {
@@ -302,6 +303,20 @@ Failure DescriptorSocket::refusal_of(const Message& message, std::string_view ca
   return std::move(*failure);
 }
 
+// For receive(), unless there is too much of it already.
+bool DescriptorSocket::keep(Message& message) {
+  const auto fits = [](std::size_t sum, std::size_t limit) {  // divided, since limits may be as large as they like
+    return sum / most_kept_times_the_limits + (sum % most_kept_times_the_limits != 0 ? 1 : 0) <= limit;
+  };
+  if (kept_.size() == most_kept_messages || !fits(kept_bytes_ + message.bytes.size(), limits_.bytes) ||
+      !fits(kept_descriptors_ + message.descriptors.size(), limits_.descriptors))
+    return false;
+  kept_bytes_ += message.bytes.size();
+  kept_descriptors_ += message.descriptors.size();
+  kept_.push_back(std::move(message));
+  return true;
+}
+
 std::optional<Failure> DescriptorSocket::last_words() {
   constexpr std::string_view call = "DescriptorSocket::send";
   Patience now{Deadline::at(Deadline::Clock::now())};
@@ -309,7 +324,7 @@ std::optional<Failure> DescriptorSocket::last_words() {
     auto message = receive_any(call, now);
     if (!message) return std::nullopt;
     if (message->kind == failure_kind && !message->is_reply) return refusal_of(*message, call);
-    if (message->kind != failure_kind && kept_.size() < most_kept_messages) kept_.push_back(std::move(*message));
+    if (message->kind != failure_kind) static_cast<void>(keep(*message));
   }
   return std::nullopt;
 }
@@ -319,6 +334,8 @@ Result<Message> DescriptorSocket::try_receive(const Deadline& deadline) {
   if (!kept_.empty()) {
     Message oldest = std::move(kept_.front());
     kept_.erase(kept_.begin());
+    kept_bytes_ -= oldest.bytes.size();
+    kept_descriptors_ -= oldest.descriptors.size();
     return oldest;
   }
   Patience patience{deadline};
@@ -343,10 +360,12 @@ Result<Message> DescriptorSocket::try_ask(const MessageView& request, const Dead
     if (message->is_reply && message->number != last_asked_) continue;
     if (message->kind == failure_kind) return refusal_of(*message, call);
     if (message->is_reply) return message;
-    if (kept_.size() == most_kept_messages)
-      return give_up(failure_of_peer(ErrorKind::protocol_violation, call,
-                                     fmt::format("{} messages came and no reply", most_kept_messages)));
-    kept_.push_back(std::move(message).value());
+    if (!keep(*message))
+      return give_up(failure_of_peer(
+          ErrorKind::protocol_violation, call,
+          fmt::format("{} messages of {} bytes and {} descriptors came and no reply, and one of {} bytes more is too "
+                      "much to be kept",
+                      kept_.size(), kept_bytes_, kept_descriptors_, message->bytes.size())));
   }
 }
 

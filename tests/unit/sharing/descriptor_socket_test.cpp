@@ -167,6 +167,51 @@ TEST(DescriptorSocket, C18_ALateReplyIsNotTakenForTheNextOne) {
   EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.receive(at_once())); }), ErrorKind::timed_out);
 }
 
+TEST(DescriptorSocket, KeepsNoMoreThanItsLimitsWhileItWaitsForAReply) {
+  // What comes before the reply: so many messages of so many bytes and descriptors.
+  const auto asked = [](int messages, std::size_t bytes, std::size_t descriptors) {
+    auto [client, server] = DescriptorSocket::pair({.bytes = 100, .descriptors = 2});
+    const auto files = null_files(descriptors);
+    std::jthread answers([&, &s = server] {
+      const Message request = s.receive(soon());
+      const Bytes content(bytes);
+      bool sent = true;
+      for (int index = 0; sent && index < messages; ++index)
+        sent = s.try_send({.kind = 77, .bytes = content, .descriptors = numbers_of(files)}, soon()).has_value();
+      if (sent) static_cast<void>(s.try_reply(request, {.kind = 99}, soon()));
+    });
+    const auto answer = client.try_ask({.kind = greeting}, soon());
+    if (!answer) {
+      EXPECT_LT(client.descriptor(), 0) << "the connection has ended";
+      return answer.failure().message();
+    }
+    answers.join();
+    for (int index = 0; index < messages; ++index) EXPECT_EQ(client.receive(soon()).bytes.size(), bytes);
+    client.send({.kind = greeting}, soon());
+    return std::string();
+  };
+  EXPECT_EQ(asked(4, 100, 0), "");
+  EXPECT_NE(asked(5, 100, 0).find("4 messages of 400 bytes"), std::string::npos) << asked(5, 100, 0);
+  EXPECT_EQ(asked(4, 1, 2), "");
+  EXPECT_NE(asked(5, 1, 2).find("and 8 descriptors"), std::string::npos) << asked(5, 1, 2);
+  EXPECT_EQ(asked(4096, 0, 0), "");
+  EXPECT_NE(asked(4097, 0, 0).find("4096 messages"), std::string::npos) << asked(4097, 0, 0);
+}
+
+TEST(DescriptorSocket, WhatWasKeptAndTakenMakesRoomAgain) {
+  auto [client, server] = DescriptorSocket::pair({.bytes = 4, .descriptors = 1});
+  for (int round = 0; round < 3; ++round) {
+    std::jthread answers([&, &s = server] {
+      const Message request = s.receive(soon());
+      for (int index = 0; index < 4; ++index) s.send({.kind = 77, .bytes = four}, soon());
+      s.reply(request, {.kind = 99}, soon());
+    });
+    EXPECT_EQ(client.ask({.kind = greeting}, soon()).kind, 99);
+    answers.join();
+    for (int index = 0; index < 4; ++index) EXPECT_EQ(client.receive(soon()).bytes, four);
+  }
+}
+
 TEST(DescriptorSocket, C18_ADeadlineThatHasPassedAsksForWhatIsThere) {
   auto [client, server] = DescriptorSocket::pair();
   const Deadline passed = Deadline::at(Deadline::Clock::now());
