@@ -36,6 +36,7 @@ HandleTypes types_of(std::uint32_t bits) noexcept {
 // The handle of that type which comes next, its descriptor taken out of those beside the message.
 Result<ShareableHandle> next_handle(Reader& reader, std::span<UniqueDescriptor>& descriptors) {
   const auto type = reader.number<std::uint32_t>();
+  if (reader.failed()) return no_handles("it ends within the size and type of a handle");
   if (type == static_cast<unsigned>(HandleType::posix_file_descriptor)) {
     if (descriptors.empty()) return no_handles("a descriptor is named that did not come with the message");
     UniqueDescriptor descriptor = std::move(descriptors.front());
@@ -74,7 +75,9 @@ Result<void> try_send_handles(DescriptorSocket& socket, std::span<const HandleOf
 Result<std::vector<HandleOfMemory>> try_receive_handles(DescriptorSocket& socket, const Deadline& deadline) {
   auto message = socket.try_receive(deadline);
   if (!message) return message.failure();
-  return handles_in(*message);
+  auto handles = handles_in(*message);
+  if (!handles && handles.failure().kind == ErrorKind::protocol_violation) return socket.give_up(handles.failure());
+  return handles;
 }
 
 Result<std::vector<HandleOfMemory>> handles_in(Message& message) try {

@@ -403,16 +403,31 @@ TEST(HandleExchange, ASizeThatNoMemoryHasIsNeitherSentNorTaken) {
   EXPECT_EQ(sent(most), "");
 }
 
-TEST(HandleExchange, WhatIsNoMessageOfHandlesIsATypedError) {
-  const auto received = [](MessageKind kind, const Bytes& bytes, std::size_t files_sent) {
-    auto [one, other] = DescriptorSocket::pair();
-    const auto files = null_files(files_sent);
-    one.send({.kind = kind, .bytes = bytes, .descriptors = numbers_of(files)}, soon());
-    const std::size_t open = open_descriptors();
-    const auto handles = try_receive_handles(other, soon());
-    EXPECT_EQ(open_descriptors(), open + (handles ? files_sent : 0)) << "closed";
-    return handles ? std::string() : std::string(to_string(handles.failure().kind));
-  };
+// What receiving such a message fails with; empty if it does not.
+Failure failure_to_receive_handles(MessageKind kind, const Bytes& bytes, std::uint32_t files_sent) {
+  auto [one, other] = DescriptorSocket::pair();
+  const auto files = null_files(files_sent);
+  PacketHeader header = only_packet(bytes.size(), files_sent);
+  header.kind = kind;
+  test::send_raw(one.descriptor(), packet_of(header, bytes), numbers_of(files));
+  const std::size_t open = open_descriptors();
+  const auto handles = try_receive_handles(other, soon());
+  const bool ended = other.descriptor() < 0;
+  EXPECT_EQ(open_descriptors() + (ended ? 1 : 0), open + (handles ? files_sent : 0)) << "closed";
+  if (handles) return {};
+  EXPECT_EQ(ended, handles.failure().kind == ErrorKind::protocol_violation);
+  if (ended) {
+    EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.receive(soon())); }), ErrorKind::protocol_violation)
+        << "the sender is told";
+    EXPECT_EQ(kind_of([&, &s = other] { static_cast<void>(s.receive(soon())); }), ErrorKind::peer_gone);
+  } else {
+    one.send({.kind = greeting}, soon());
+    EXPECT_EQ(other.receive(soon()).kind, greeting) << "the connection goes on";
+  }
+  return handles.failure();
+}
+
+TEST(HandleExchange, WhatIsNoMessageOfHandlesIsATypedErrorAndEndsTheConnection) {
   constexpr MessageKind of_handles = 0xffff;
   const auto entry = [](std::uint8_t size, std::uint8_t type) {
     Bytes bytes(12);
@@ -420,15 +435,22 @@ TEST(HandleExchange, WhatIsNoMessageOfHandlesIsATypedError) {
     bytes[8] = std::byte{type};
     return bytes;
   };
-  EXPECT_EQ(received(of_handles, entry(32, 1), 1), "");
-  EXPECT_EQ(received(greeting, entry(32, 1), 1), "protocol violation");
-  EXPECT_EQ(received(of_handles, entry(32, 1), 0), "protocol violation");
-  EXPECT_EQ(received(of_handles, entry(32, 1), 2), "protocol violation");
-  EXPECT_EQ(received(of_handles, entry(0, 1), 1), "protocol violation");
-  EXPECT_EQ(received(of_handles, entry(32, 8), 0), "protocol violation") << "64 bytes are missing";
-  EXPECT_EQ(received(of_handles, entry(32, 16), 0), "protocol violation");
-  EXPECT_EQ(received(of_handles, Bytes(11), 0), "protocol violation");
-  EXPECT_EQ(received(of_handles, entry(32, 2), 0), "not supported") << "a handle of Windows";
+  const auto expect_violation = [](MessageKind kind, const Bytes& bytes, std::uint32_t files, std::string_view words) {
+    const Failure failure = failure_to_receive_handles(kind, bytes, files);
+    EXPECT_EQ(failure.kind, ErrorKind::protocol_violation) << words;
+    EXPECT_NE(failure.reason.find(words), std::string::npos) << words << ": " << failure.message();
+  };
+  EXPECT_TRUE(failure_to_receive_handles(of_handles, entry(32, 1), 1).call.empty());
+  expect_violation(greeting, entry(32, 1), 1, "a message of kind 16 came");
+  expect_violation(of_handles, entry(32, 1), 0, "did not come");
+  expect_violation(of_handles, entry(32, 1), 2, "do not match");
+  expect_violation(of_handles, entry(0, 1), 1, "no size");
+  expect_violation(of_handles, entry(32, 8), 0, "within a fabric handle");
+  expect_violation(of_handles, entry(32, 16), 0, "no handle type 16");
+  for (const std::size_t size : {1u, 7u, 8u, 11u})
+    expect_violation(of_handles, Bytes(size), 0, "ends within the size and type");
+  EXPECT_EQ(failure_to_receive_handles(of_handles, entry(32, 2), 0).kind, ErrorKind::not_supported)
+      << "a handle of Windows";
 }
 
 TEST(DescriptorSocket, KeepsNoDescriptorsOverTenThousandRounds) {
