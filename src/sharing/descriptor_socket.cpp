@@ -12,6 +12,7 @@
 #include "refusal.hpp"
 #include "sharing/content.hpp"
 #include "sharing/descriptor_facts.hpp"
+#include "sharing/handles_message.hpp"
 #include "sharing/outgoing.hpp"
 #include "sharing/packet.hpp"
 #include "sharing/socket_io.hpp"
@@ -157,6 +158,13 @@ Result<void> DescriptorSocket::check_sendable(std::string_view call, const Messa
   if (message.kind < first_free_kind)
     return invalid_use(call, fmt::format("kind = {}", message.kind), "Kinds below 16 belong to the transport",
                        "Count kinds from cuvmm::sharing::first_free_kind");
+  if (message.kind == handles_message)
+    return invalid_use(call, fmt::format("kind = {}", message.kind), "This kind belongs to handles",
+                       "Send handles by send_handles, and other messages as another kind");
+  return check_limits(call, message);
+}
+
+Result<void> DescriptorSocket::check_limits(std::string_view call, const MessageView& message) const {
   if (message.bytes.size() > limits_.bytes || message.descriptors.size() > limits_.descriptors)
     return invalid_use(
         call, fmt::format("{} bytes, {} descriptors", message.bytes.size(), message.descriptors.size()),

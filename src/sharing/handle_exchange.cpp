@@ -7,6 +7,7 @@
 #include "refusal.hpp"
 #include "sharing/handles_message.hpp"
 #include "sharing/memory_size.hpp"
+#include "sharing/outgoing.hpp"
 #include "sharing/wire.hpp"
 #include "windows_handles.hpp"
 
@@ -69,7 +70,10 @@ Result<void> try_send_handles(DescriptorSocket& socket, std::span<const HandleOf
     else
       descriptors.push_back(each.handle.descriptor());
   }
-  return socket.try_send({.kind = handles_message, .bytes = writer.take(), .descriptors = descriptors}, deadline);
+  const auto bytes = writer.take();
+  const MessageView message{.kind = handles_message, .bytes = bytes, .descriptors = descriptors};
+  if (auto allowed = socket.check_limits(sending, message); !allowed) return allowed;
+  return socket.send_message({sending, message, ++socket.last_number_}, deadline);
 }
 
 Result<std::vector<HandleOfMemory>> try_receive_handles(DescriptorSocket& socket, const Deadline& deadline) {

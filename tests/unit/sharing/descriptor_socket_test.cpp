@@ -97,7 +97,12 @@ TEST(DescriptorSocket, RefusesWhatIsNotToBeSent) {
   auto closed = null_files(1);
   const int number = closed.front().get();
   closed.clear();
-  EXPECT_EQ(kind_of([&, &s = one] { s.send({.kind = 3}, soon()); }), ErrorKind::invalid_use);
+  for (const MessageKind of_the_library : {0, 3, 15, 0xffff}) {
+    EXPECT_EQ(kind_of([&, &s = one] { s.send({.kind = of_the_library}, soon()); }), ErrorKind::invalid_use);
+    EXPECT_EQ(kind_of([&, &s = one] { s.reply({}, {.kind = of_the_library}, soon()); }), ErrorKind::invalid_use);
+    EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.ask({.kind = of_the_library}, soon())); }),
+              ErrorKind::invalid_use);
+  }
   EXPECT_EQ(kind_of([&, &s = one] { s.send({.kind = greeting, .bytes = five}, soon()); }), ErrorKind::invalid_use);
   EXPECT_EQ(kind_of([&, &s = one] {
               s.send({.kind = greeting, .descriptors = {&number, 1}}, soon());
