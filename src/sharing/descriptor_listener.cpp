@@ -104,9 +104,7 @@ DescriptorListener& DescriptorListener::operator=(DescriptorListener&& other) no
 
 DescriptorListener DescriptorListener::listen(const SocketAddress& address, const ListenerOptions& options,
                                               const Deadline& deadline) {
-  if (options.connection.token.size() > most_token_bytes)
-    raise(invalid_use(listening, fmt::format("token of {} bytes", options.connection.token.size()),
-                      fmt::format("A token has at most {} bytes", most_token_bytes), "Use a shorter one"));
+  require_sound(listening, options.connection).value();
   UniqueDescriptor lock;
   if (!address.is_abstract()) lock = lock_directory_of(address.name(), deadline).value();
   UniqueDescriptor timer = new_timer().value();

@@ -126,6 +126,19 @@ TEST_F(ListenerTest, C19_AProcessOfAnotherHostIsRefusedUpFrontAndBothAreNamed) {
   EXPECT_EQ(greeter.refusals().size(), 1u);
 }
 
+TEST_F(ListenerTest, ALocalityThatIsTooLongIsRefusedByWhoWouldTellIt) {
+  const Locality longest{std::string(2048, 'x'), "a boot", std::string(2048, 'y')};
+  Locality too_long = longest;
+  too_long.host += 'x';
+  EXPECT_THROW(static_cast<void>(DescriptorListener::listen(address(), {.connection = {.locality = too_long}}, soon())),
+               InvalidUse);
+  const Greeter greeter(address(), {.connection = {.locality = longest}});
+  const Failure failure = refused_at(address(), {.locality = too_long});
+  EXPECT_EQ(failure.kind, ErrorKind::invalid_use);
+  EXPECT_NE(failure.message().find("locality.host of 2049 bytes"), std::string::npos) << failure.message();
+  EXPECT_EQ(greeted_at(address(), {.locality = longest}), greeting);
+}
+
 TEST_F(ListenerTest, AnotherUserIsRefusedUnlessNamed) {
   if (::geteuid() != 0) {
     std::puts("only root can become another user: an ordinary user's listener is not tried from another one");
