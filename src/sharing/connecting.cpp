@@ -36,12 +36,6 @@ Locality told_locality(const ConnectionOptions& options) {
   return options.locality ? *options.locality : Locality::here();
 }
 
-Result<void> require_sound(std::string_view call, const ConnectionOptions& options) {
-  if (options.token.size() <= most_token_bytes) return {};
-  return invalid_use(call, fmt::format("token of {} bytes", options.token.size()),
-                     fmt::format("A token has at most {} bytes", most_token_bytes), "Use a shorter one");
-}
-
 Failure nobody_listens(const SocketAddress& address, int error) {
   Failure failure;
   failure.kind = ErrorKind::peer_gone;
@@ -96,6 +90,14 @@ Result<UniqueDescriptor> connected_socket(const SocketAddress& address, const Co
 }
 
 }  // namespace
+
+Result<void> require_sound(std::string_view call, const ConnectionOptions& options) {
+  if (options.token.size() > most_token_bytes)
+    return invalid_use(call, fmt::format("token of {} bytes", options.token.size()),
+                       fmt::format("A token has at most {} bytes", most_token_bytes), "Use a shorter one");
+  if (options.locality) return require_short_texts(call, *options.locality);
+  return {};
+}
 
 Result<void> DescriptorSocket::check_user(std::string_view call, const ConnectionOptions& options) const {
   const auto& others = options.other_users;

@@ -8,8 +8,6 @@ namespace cuvmm::sharing {
 
 namespace {
 
-constexpr std::size_t most_text_bytes = 2048;
-
 // One list for both directions, so that they cannot differ.
 template <class SomeFailure, class Visit>
 void visit_texts(SomeFailure& failure, Visit&& visit) {

@@ -13,6 +13,7 @@
 namespace cuvmm::sharing {
 
 inline constexpr std::size_t most_token_bytes = 4096;
+inline constexpr std::size_t most_text_bytes = 2048;  // of a locality and a failure, each
 
 // What each end says first.
 struct Introduction {

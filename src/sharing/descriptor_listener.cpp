@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,6 +25,7 @@ constexpr std::string_view listening = "DescriptorListener::listen";
 constexpr std::string_view accepting = "DescriptorListener::accept";
 constexpr int queue_length = 128;
 constexpr std::size_t most_newcomers = 256;
+constexpr std::chrono::milliseconds rest{50};  // in which others may give descriptors back
 
 std::string argument_of(const SocketAddress& address) {
   return fmt::format("address = {}", address.to_string());
@@ -32,6 +34,12 @@ std::string argument_of(const SocketAddress& address) {
 Result<UniqueDescriptor> new_socket() {
   UniqueDescriptor made(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!made) return system_failure("socket", "AF_UNIX, SOCK_SEQPACKET", errno);
+  return made_safe(std::move(made));
+}
+
+Result<UniqueDescriptor> new_timer() {
+  UniqueDescriptor made(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!made) return system_failure("timerfd_create", "CLOCK_MONOTONIC", errno);
   return made_safe(std::move(made));
 }
 
@@ -65,11 +73,17 @@ Result<void> bind_and_listen(const UniqueDescriptor& socket, const SocketAddress
 
 }  // namespace
 
-DescriptorListener::DescriptorListener(UniqueDescriptor socket, SocketAddress address, ListenerOptions options)
-    : socket_(std::move(socket)), address_(std::move(address)), options_(std::move(options)) {}
+DescriptorListener::DescriptorListener(UniqueDescriptor socket, UniqueDescriptor timer, SocketAddress address,
+                                       ListenerOptions options)
+    : socket_(std::move(socket)),
+      timer_(std::move(timer)),
+      address_(std::move(address)),
+      options_(std::move(options)) {}
 
 DescriptorListener::DescriptorListener(DescriptorListener&& other) noexcept
     : socket_(std::move(other.socket_)),
+      timer_(std::move(other.timer_)),
+      rests_(other.rests_),
       address_(std::move(other.address_)),
       options_(std::move(other.options_)),
       file_(std::exchange(other.file_, std::nullopt)),
@@ -79,6 +93,8 @@ DescriptorListener& DescriptorListener::operator=(DescriptorListener&& other) no
   if (this == &other) return *this;
   close();
   socket_ = std::move(other.socket_);
+  timer_ = std::move(other.timer_);
+  rests_ = other.rests_;
   address_ = std::move(other.address_);
   options_ = std::move(other.options_);
   file_ = std::exchange(other.file_, std::nullopt);
@@ -88,14 +104,13 @@ DescriptorListener& DescriptorListener::operator=(DescriptorListener&& other) no
 
 DescriptorListener DescriptorListener::listen(const SocketAddress& address, const ListenerOptions& options,
                                               const Deadline& deadline) {
-  if (options.connection.token.size() > most_token_bytes)
-    raise(invalid_use(listening, fmt::format("token of {} bytes", options.connection.token.size()),
-                      fmt::format("A token has at most {} bytes", most_token_bytes), "Use a shorter one"));
+  require_sound(listening, options.connection).value();
   UniqueDescriptor lock;
   if (!address.is_abstract()) lock = lock_directory_of(address.name(), deadline).value();
-  auto socket = new_socket();
-  bind_and_listen(socket.value(), address).value();
-  DescriptorListener listener(std::move(socket).value(), address, options);
+  UniqueDescriptor timer = new_timer().value();
+  UniqueDescriptor socket = new_socket().value();
+  bind_and_listen(socket, address).value();
+  DescriptorListener listener(std::move(socket), std::move(timer), address, options);
   struct stat facts {};
   if (!address.is_abstract() && ::stat(address.name().c_str(), &facts) == 0)
     listener.file_ = File{facts.st_dev, facts.st_ino, ::getpid()};
@@ -105,6 +120,7 @@ DescriptorListener DescriptorListener::listen(const SocketAddress& address, cons
 void DescriptorListener::close() noexcept {
   newcomers_.clear();
   socket_.close();
+  timer_.close();
   const auto file = std::exchange(file_, std::nullopt);
   if (!file || file->process != ::getpid()) return;  // a forked child leaves it to its parent
   const UniqueDescriptor lock = try_lock_directory_of(address_.name());
@@ -145,6 +161,16 @@ Result<void> DescriptorListener::admit_newcomers() {
   return {};
 }
 
+// Lets the queue be for a while where there is no descriptor for those in it, who would be announced all the time.
+Result<void> DescriptorListener::admit_or_rest() {
+  auto admitted = admit_newcomers();
+  rests_.reset();
+  if (admitted || admitted.failure().kind != ErrorKind::out_of_descriptors) return admitted;
+  const itimerspec until{.it_interval = {}, .it_value = {0, std::chrono::nanoseconds(rest).count()}};
+  if (::timerfd_settime(timer_.get(), 0, &until, nullptr) == 0) rests_ = Deadline::in(rest);
+  return admitted;
+}
+
 std::optional<DescriptorSocket> DescriptorListener::next_welcome() {
   const Deadline now = Deadline::at(Deadline::Clock::now());
   for (auto each = newcomers_.begin(); each != newcomers_.end();) {
@@ -164,7 +190,10 @@ std::optional<DescriptorSocket> DescriptorListener::next_welcome() {
 
 std::vector<int> DescriptorListener::descriptors() const {
   std::vector<int> all;
-  if (newcomers_.size() < most_newcomers) all.push_back(socket_.get());  // else there is no room for more
+  if (rests_ && !rests_->passed())
+    all.push_back(timer_.get());
+  else if (newcomers_.size() < most_newcomers)  // else there is no room for more
+    all.push_back(socket_.get());
   for (const Newcomer& each : newcomers_) all.push_back(each.socket.descriptor());
   return all;
 }
@@ -183,8 +212,9 @@ Result<void> DescriptorListener::wait(const Deadline& deadline) {
 Result<DescriptorSocket> DescriptorListener::try_accept(const Deadline& deadline) {
   if (!socket_) return owns_nothing(accepting, "listener");
   for (;;) {
-    if (auto admitted = admit_newcomers(); !admitted) return admitted.failure();
+    const auto admitted = admit_or_rest();
     if (auto welcomed = next_welcome()) return std::move(*welcomed);
+    if (!admitted && (!rests_ || deadline.passed())) return admitted.failure();
     if (deadline.passed()) {
       Failure failure;
       failure.kind = ErrorKind::timed_out;

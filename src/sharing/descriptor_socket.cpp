@@ -12,6 +12,7 @@
 #include "refusal.hpp"
 #include "sharing/content.hpp"
 #include "sharing/descriptor_facts.hpp"
+#include "sharing/handles_message.hpp"
 #include "sharing/outgoing.hpp"
 #include "sharing/packet.hpp"
 #include "sharing/socket_io.hpp"
@@ -21,6 +22,8 @@ namespace cuvmm::sharing {
 namespace {
 
 constexpr std::size_t most_kept_messages = 4096;
+constexpr std::size_t most_kept_times_the_limits = 4;  // in bytes and descriptors, so that one message always fits
+constexpr int most_late_packets = 1024;
 
 bool says_that_the_peer_is_gone(int error) noexcept {
   return error == EPIPE || error == ECONNRESET || error == ENOTCONN;
@@ -31,11 +34,16 @@ bool passes(int error) noexcept {
   return error == ETOOMANYREFS || error == ENOBUFS;
 }
 
-Failure bad_descriptor(std::string_view call, std::span<const int> descriptors) {
+Result<void> require_open(std::string_view call, std::span<const int> descriptors) {
   for (std::size_t index = 0; index < descriptors.size(); ++index)
     if (::fcntl(descriptors[index], F_GETFD) < 0)
       return invalid_use(call, fmt::format("descriptors[{}] = {}", index, descriptors[index]),
                          "The descriptor is not open in this process", "Keep descriptors open until they are sent");
+  return {};
+}
+
+Failure bad_descriptor(std::string_view call, std::span<const int> all) {
+  if (auto open = require_open(call, all); !open) return open.failure();
   return invalid_use(call, "descriptors", "A descriptor was closed while it was sent",
                      "Keep descriptors open until they are sent");
 }
@@ -51,6 +59,15 @@ Failure too_many_on_their_way(std::string_view call, int error) {
 }
 
 }  // namespace
+
+// How long somebody listens: until the deadline, and then to what lies in the socket, so that a deadline of now asks
+// for that. The system holds fewer packets than are taken late; what is more, the peer sent after the deadline.
+struct DescriptorSocket::Patience {
+  Deadline deadline;
+  int late_packets = 0;
+
+  [[nodiscard]] bool ends_before_next_packet() { return deadline.passed() && ++late_packets > most_late_packets; }
+};
 
 DescriptorSocket::DescriptorSocket(UniqueDescriptor socket, const MessageLimits& limits)
     : socket_(std::move(socket)), limits_(limits) {
@@ -102,17 +119,16 @@ Failure DescriptorSocket::failure_of_peer(ErrorKind kind, std::string_view call,
 }
 
 Result<void> DescriptorSocket::wait_for(short events, std::string_view call, const Deadline& deadline) const {
-  for (;;) {
+  while (!deadline.passed()) {
     const auto left = deadline.left();
     pollfd socket{socket_.get(), events, 0};
     const int ready = ::poll(&socket, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1'000'000)));
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return system_failure("poll", fmt::format("peer = {}", peer_name()), errno);
-    if (ready == 0 && deadline.passed())
-      return failure_of_peer(
-          ErrorKind::timed_out, call,
-          (events & POLLIN) != 0 ? "nothing arrived before the deadline" : "the peer took nothing before the deadline");
   }
+  return failure_of_peer(
+      ErrorKind::timed_out, call,
+      (events & POLLIN) != 0 ? "nothing arrived before the deadline" : "the peer took nothing before the deadline");
 }
 
 void DescriptorSocket::tell(const Failure& failure) noexcept {
@@ -142,6 +158,13 @@ Result<void> DescriptorSocket::check_sendable(std::string_view call, const Messa
   if (message.kind < first_free_kind)
     return invalid_use(call, fmt::format("kind = {}", message.kind), "Kinds below 16 belong to the transport",
                        "Count kinds from cuvmm::sharing::first_free_kind");
+  if (message.kind == handles_message)
+    return invalid_use(call, fmt::format("kind = {}", message.kind), "This kind belongs to handles",
+                       "Send handles by send_handles, and other messages as another kind");
+  return check_limits(call, message);
+}
+
+Result<void> DescriptorSocket::check_limits(std::string_view call, const MessageView& message) const {
   if (message.bytes.size() > limits_.bytes || message.descriptors.size() > limits_.descriptors)
     return invalid_use(
         call, fmt::format("{} bytes, {} descriptors", message.bytes.size(), message.descriptors.size()),
@@ -164,7 +187,7 @@ Result<void> DescriptorSocket::send_packet(const Outgoing& message, std::span<co
     } else if (passes(error)) {
       return too_many_on_their_way(message.call, error);
     } else if (error == EBADF) {
-      return bad_descriptor(message.call, descriptors);
+      return bad_descriptor(message.call, message.content.descriptors);
     } else if (says_that_the_peer_is_gone(error)) {
       if (auto told = last_words()) return *told;
       return failure_of_peer(ErrorKind::peer_gone, message.call, "the peer has closed the connection, or has ended");
@@ -180,6 +203,9 @@ Result<void> DescriptorSocket::send_message(const Outgoing& message, const Deadl
                            why_closed_.empty() ? "the connection was closed" : "it was given up: " + why_closed_);
   std::span<const std::byte> bytes = message.content.bytes;
   std::span<const int> descriptors = message.content.descriptors;
+  // Of one packet the system takes all or nothing; of several, the first would have been sent.
+  if (descriptors.size() > most_packet_descriptors)
+    if (auto open = require_open(message.call, descriptors); !open) return open;
   PacketHeader header{.kind = message.content.kind, .number = message.number, .is_reply = message.is_reply};
   header.total_bytes = bytes.size();
   header.total_descriptors = static_cast<std::uint32_t>(descriptors.size());
@@ -236,6 +262,11 @@ Result<void> make_all_safe(std::vector<UniqueDescriptor>& descriptors) {
 }  // namespace
 
 Result<Message> DescriptorSocket::receive_any(std::string_view call, const Deadline& deadline) {
+  Patience patience{deadline};
+  return receive_any(call, patience);
+}
+
+Result<Message> DescriptorSocket::receive_any(std::string_view call, Patience& patience) {
   if (!socket_)
     return failure_of_peer(ErrorKind::peer_gone, call,
                            why_closed_.empty() ? "the connection was closed" : "it was given up: " + why_closed_);
@@ -244,11 +275,15 @@ Result<Message> DescriptorSocket::receive_any(std::string_view call, const Deadl
   };
   MessageAssembler assembler(limits_);
   bool was_reset = false;
+  const auto too_late = [&](Failure failure) { return assembler.begun() ? give_up(std::move(failure)) : failure; };
   while (!assembler.complete()) {
+    if (patience.ends_before_next_packet())
+      return too_late(
+          failure_of_peer(ErrorKind::timed_out, call,
+                          "the peer goes on sending, and what was waited for did not come before the deadline"));
     ReceivedPacket packet = receive_now(socket_.get());
     if (packet.error == EAGAIN || packet.error == EWOULDBLOCK) {
-      auto waited = wait_for(POLLIN, call, deadline);
-      if (!waited) return assembler.begun() ? give_up(waited.failure()) : waited.failure();
+      if (auto waited = wait_for(POLLIN, call, patience.deadline); !waited) return too_late(waited.failure());
       continue;
     }
     // It is told once, before what arrived earlier.
@@ -276,14 +311,28 @@ Failure DescriptorSocket::refusal_of(const Message& message, std::string_view ca
   return std::move(*failure);
 }
 
+// For receive(), unless there is too much of it already.
+bool DescriptorSocket::keep(Message& message) {
+  const auto fits = [](std::size_t sum, std::size_t limit) {  // divided, since limits may be as large as they like
+    return sum / most_kept_times_the_limits + (sum % most_kept_times_the_limits != 0 ? 1 : 0) <= limit;
+  };
+  if (kept_.size() == most_kept_messages || !fits(kept_bytes_ + message.bytes.size(), limits_.bytes) ||
+      !fits(kept_descriptors_ + message.descriptors.size(), limits_.descriptors))
+    return false;
+  kept_bytes_ += message.bytes.size();
+  kept_descriptors_ += message.descriptors.size();
+  kept_.push_back(std::move(message));
+  return true;
+}
+
 std::optional<Failure> DescriptorSocket::last_words() {
   constexpr std::string_view call = "DescriptorSocket::send";
-  const Deadline now = Deadline::at(Deadline::Clock::now());
+  Patience now{Deadline::at(Deadline::Clock::now())};
   while (socket_) {
     auto message = receive_any(call, now);
     if (!message) return std::nullopt;
     if (message->kind == failure_kind && !message->is_reply) return refusal_of(*message, call);
-    if (message->kind != failure_kind && kept_.size() < most_kept_messages) kept_.push_back(std::move(*message));
+    if (message->kind != failure_kind) static_cast<void>(keep(*message));
   }
   return std::nullopt;
 }
@@ -293,10 +342,13 @@ Result<Message> DescriptorSocket::try_receive(const Deadline& deadline) {
   if (!kept_.empty()) {
     Message oldest = std::move(kept_.front());
     kept_.erase(kept_.begin());
+    kept_bytes_ -= oldest.bytes.size();
+    kept_descriptors_ -= oldest.descriptors.size();
     return oldest;
   }
+  Patience patience{deadline};
   for (;;) {
-    auto message = receive_any(call, deadline);
+    auto message = receive_any(call, patience);
     if (!message) return message;
     if (message->is_reply && message->number <= last_asked_) continue;  // nobody waits for it any more
     if (message->kind == failure_kind) return refusal_of(*message, call);
@@ -309,16 +361,19 @@ Result<Message> DescriptorSocket::try_ask(const MessageView& request, const Dead
   if (auto allowed = check_sendable(call, request); !allowed) return allowed.failure();
   last_asked_ = ++last_number_;
   if (auto sent = send_message({call, request, last_asked_}, deadline); !sent) return sent.failure();
+  Patience patience{deadline};
   for (;;) {
-    auto message = receive_any(call, deadline);
+    auto message = receive_any(call, patience);
     if (!message) return message;
     if (message->is_reply && message->number != last_asked_) continue;
     if (message->kind == failure_kind) return refusal_of(*message, call);
     if (message->is_reply) return message;
-    if (kept_.size() == most_kept_messages)
-      return give_up(failure_of_peer(ErrorKind::protocol_violation, call,
-                                     fmt::format("{} messages came and no reply", most_kept_messages)));
-    kept_.push_back(std::move(message).value());
+    if (!keep(*message))
+      return give_up(failure_of_peer(
+          ErrorKind::protocol_violation, call,
+          fmt::format("{} messages of {} bytes and {} descriptors came and no reply, and one of {} bytes more is too "
+                      "much to be kept",
+                      kept_.size(), kept_bytes_, kept_descriptors_, message->bytes.size())));
   }
 }
 

@@ -6,6 +6,8 @@
 
 #include "refusal.hpp"
 #include "sharing/handles_message.hpp"
+#include "sharing/memory_size.hpp"
+#include "sharing/outgoing.hpp"
 #include "sharing/wire.hpp"
 #include "windows_handles.hpp"
 
@@ -13,6 +15,7 @@ namespace cuvmm::sharing {
 
 namespace {
 
+constexpr std::string_view sending = "send_handles";
 constexpr std::string_view receiving = "receive_handles";
 
 Failure no_handles(std::string reason) {
@@ -34,6 +37,7 @@ HandleTypes types_of(std::uint32_t bits) noexcept {
 // The handle of that type which comes next, its descriptor taken out of those beside the message.
 Result<ShareableHandle> next_handle(Reader& reader, std::span<UniqueDescriptor>& descriptors) {
   const auto type = reader.number<std::uint32_t>();
+  if (reader.failed()) return no_handles("it ends within the size and type of a handle");
   if (type == static_cast<unsigned>(HandleType::posix_file_descriptor)) {
     if (descriptors.empty()) return no_handles("a descriptor is named that did not come with the message");
     UniqueDescriptor descriptor = std::move(descriptors.front());
@@ -58,22 +62,26 @@ Result<void> try_send_handles(DescriptorSocket& socket, std::span<const HandleOf
   Writer writer;
   std::vector<int> descriptors;
   for (const HandleOfMemory& each : handles) {
-    if (each.bytes == 0)
-      return invalid_use("send_handles", "bytes = 0", "A handle does not tell the size of its memory",
-                         "Pass PhysicalMemory::size() with the handle");
+    if (auto sound = require_size_of_memory(sending, each.bytes, "Pass PhysicalMemory::size() with the handle"); !sound)
+      return sound;
     writer.number(std::uint64_t{each.bytes}).number(static_cast<std::uint32_t>(each.handle.type()));
     if (each.handle.type() == HandleType::fabric)
       writer.raw(each.handle.fabric_bytes());
     else
       descriptors.push_back(each.handle.descriptor());
   }
-  return socket.try_send({.kind = handles_message, .bytes = writer.take(), .descriptors = descriptors}, deadline);
+  const auto bytes = writer.take();
+  const MessageView message{.kind = handles_message, .bytes = bytes, .descriptors = descriptors};
+  if (auto allowed = socket.check_limits(sending, message); !allowed) return allowed;
+  return socket.send_message({sending, message, ++socket.last_number_}, deadline);
 }
 
 Result<std::vector<HandleOfMemory>> try_receive_handles(DescriptorSocket& socket, const Deadline& deadline) {
   auto message = socket.try_receive(deadline);
   if (!message) return message.failure();
-  return handles_in(*message);
+  auto handles = handles_in(*message);
+  if (!handles && handles.failure().kind == ErrorKind::protocol_violation) return socket.give_up(handles.failure());
+  return handles;
 }
 
 Result<std::vector<HandleOfMemory>> handles_in(Message& message) try {
@@ -87,6 +95,7 @@ Result<std::vector<HandleOfMemory>> handles_in(Message& message) try {
     auto handle = next_handle(reader, descriptors);
     if (!handle) return handle.failure();
     if (bytes == 0) return no_handles("a handle has no size");
+    if (bytes > most_bytes_of_memory) return no_handles(fmt::format("no memory has {} bytes", bytes));
     handles.push_back({std::move(handle).value(), static_cast<std::size_t>(bytes)});
   }
   if (reader.failed() || !descriptors.empty()) return no_handles("handles and descriptors do not match");

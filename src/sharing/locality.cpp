@@ -5,15 +5,16 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <utility>
 
+#include "refusal.hpp"
+#include "sharing/content.hpp"
 #include "sharing/locality_refusal.hpp"
 #include "sharing/wire.hpp"
 
 namespace cuvmm::sharing {
 
 namespace {
-
-constexpr std::size_t most_name_bytes = 2048;
 
 std::string name_of_host() {
   char name[256] = {};
@@ -44,7 +45,19 @@ Locality Locality::here() {
   return {name_of_host(), boot_of_kernel(), place_of_shared_memory()};
 }
 
+Result<void> require_short_texts(std::string_view call, const Locality& locality) {
+  const std::pair<std::string_view, const std::string&> texts[] = {
+      {"host", locality.host}, {"boot_id", locality.boot_id}, {"shared_memory", locality.shared_memory}};
+  for (const auto& [name, text] : texts)
+    if (text.size() > most_text_bytes)
+      return invalid_use(call, fmt::format("locality.{} of {} bytes", name, text.size()),
+                         fmt::format("Each text of a Locality has at most {} bytes", most_text_bytes),
+                         "Take Locality::here(), or shorten the text");
+  return {};
+}
+
 std::vector<std::byte> Locality::to_bytes() const {
+  require_short_texts("Locality::to_bytes", *this).value();
   Writer writer;
   writer.text(host).text(boot_id).text(shared_memory);
   return writer.take();
@@ -53,9 +66,9 @@ std::vector<std::byte> Locality::to_bytes() const {
 std::optional<Locality> Locality::from_bytes(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   Locality locality;
-  locality.host = reader.text(most_name_bytes);
-  locality.boot_id = reader.text(most_name_bytes);
-  locality.shared_memory = reader.text(most_name_bytes);
+  locality.host = reader.text(most_text_bytes);
+  locality.boot_id = reader.text(most_text_bytes);
+  locality.shared_memory = reader.text(most_text_bytes);
   if (!reader.complete()) return std::nullopt;
   return locality;
 }

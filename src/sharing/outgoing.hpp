@@ -16,6 +16,9 @@ struct DescriptorSocket::Outgoing {
   bool is_reply = false;
 };
 
+// Refuses a token and a locality that the other end would not take.
+[[nodiscard]] Result<void> require_sound(std::string_view call, const ConnectionOptions& options);
+
 // Of those who have not said yet who they are.
 inline constexpr MessageLimits introduction_limits{.bytes = std::size_t{16} << 10, .descriptors = 0};
 

@@ -45,6 +45,11 @@ std::vector<std::byte> encode(const PacketHeader& header) {
   return writer.take();
 }
 
+// Whoever gives up in the middle of a message tells why, in a message of one packet that answers nothing.
+bool MessageAssembler::breaks_off(const PacketHeader& header) const noexcept {
+  return begun() && header.kind == failure_kind && header.index == 0 && header.last && !header.is_reply;
+}
+
 std::optional<std::string> MessageAssembler::fault_in(const PacketHeader& header, std::size_t content,
                                                       std::size_t descriptors) const {
   if (header.bytes != content)
@@ -78,6 +83,10 @@ std::optional<std::string> MessageAssembler::add(std::span<const std::byte> pack
   Reader reader(packet);
   PacketHeader header;
   if (auto fault = decode(reader, header)) return fault;
+  if (breaks_off(header)) {
+    message_ = {};
+    next_index_ = 0;
+  }
   const auto content = reader.raw(reader.left());
   if (auto fault = fault_in(header, content.size(), descriptors.size())) return fault;
   if (next_index_++ == 0) {

@@ -44,7 +44,8 @@ class MessageAssembler {
  public:
   explicit MessageAssembler(const MessageLimits& limits) noexcept : limits_(limits) {}
 
-  // Takes the next packet; returns what is wrong with it, or nothing. After something wrong it is of no use any more.
+  // Takes the next packet; returns what is wrong with it, or nothing. After something wrong it is of no use any more. A
+  // failure may come in place of the rest of a message that was begun.
   [[nodiscard]] std::optional<std::string> add(std::span<const std::byte> packet,
                                                std::vector<UniqueDescriptor> descriptors);
 
@@ -53,6 +54,7 @@ class MessageAssembler {
   [[nodiscard]] Message take() noexcept { return std::move(message_); }
 
  private:
+  [[nodiscard]] bool breaks_off(const PacketHeader& header) const noexcept;
   [[nodiscard]] std::optional<std::string> fault_in(const PacketHeader& header, std::size_t content,
                                                     std::size_t descriptors) const;
 

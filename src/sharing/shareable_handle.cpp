@@ -11,6 +11,7 @@
 #include "fabric_refusals.hpp"
 #include "refusal.hpp"
 #include "sharing/descriptor_facts.hpp"
+#include "sharing/memory_size.hpp"
 #include "windows_handles.hpp"
 
 namespace cuvmm::sharing {
@@ -145,9 +146,10 @@ const FabricBytes& ShareableHandle::fabric_bytes() const {
 }
 
 Result<PhysicalMemory> ShareableHandle::try_import_into(const Driver& driver, const ImportedMemory& memory) const try {
-  if (memory.bytes == 0)
-    return invalid_use("ShareableHandle::import_into", "bytes = 0", "A handle does not tell the size of its memory",
-                       "Have the exporter send PhysicalMemory::size() with the handle");
+  if (auto sound = require_size_of_memory("ShareableHandle::import_into", memory.bytes,
+                                          "Have the exporter send PhysicalMemory::size() with the handle");
+      !sound)
+    return sound.failure();
   if (type() == HandleType::posix_file_descriptor && descriptor() < 0)
     return owns_nothing("ShareableHandle::import_into", "handle");
   const auto converted = static_cast<abi::CUmemAllocationHandleType>(type());

@@ -35,12 +35,15 @@ class DescriptorListener {
   ~DescriptorListener() { close(); }
 
   // The next one that has connected and is welcome. Those that are not are told why and dropped; one that says nothing
-  // keeps nobody waiting. Throws TimedOut, OutOfDescriptors, and Error as the system fails.
+  // keeps nobody waiting. Where this process has no descriptor left for more of them, those that have connected before
+  // are served all the same, and the others wait in the system's queue. Throws TimedOut; OutOfDescriptors where there
+  // was none left until the deadline; and Error as the system fails.
   [[nodiscard]] DescriptorSocket accept(const Deadline& deadline) { return try_accept(deadline).value(); }
   [[nodiscard]] Result<DescriptorSocket> try_accept(const Deadline& deadline);
 
   [[nodiscard]] const SocketAddress& address() const noexcept { return address_; }
-  // For poll(): one of them is readable when accept() has something to do.
+  // For poll(): one of them is readable when accept() has something to do. Where this process had no descriptor left,
+  // that is after a pause, so that nobody turns in circles until others give some back. Ask again after each accept().
   [[nodiscard]] std::vector<int> descriptors() const;
 
   // Stops listening now and removes the file. Connections that were accepted stay.
@@ -57,13 +60,16 @@ class DescriptorListener {
     int process = 0;
   };
 
-  DescriptorListener(UniqueDescriptor socket, SocketAddress address, ListenerOptions options);
+  DescriptorListener(UniqueDescriptor socket, UniqueDescriptor timer, SocketAddress address, ListenerOptions options);
+  [[nodiscard]] Result<void> admit_or_rest();
   [[nodiscard]] Result<void> admit_newcomers();
   [[nodiscard]] Result<void> wait(const Deadline& deadline);
   [[nodiscard]] std::optional<DescriptorSocket> next_welcome();
   void turn_away(DescriptorSocket& socket, const Failure& failure) noexcept;
 
   UniqueDescriptor socket_;
+  UniqueDescriptor timer_;         // announces the end of the rest
+  std::optional<Deadline> rests_;  // until then nobody is admitted: there was no descriptor for them
   SocketAddress address_;
   ListenerOptions options_;
   std::optional<File> file_;

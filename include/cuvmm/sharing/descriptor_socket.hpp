@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,7 @@
 namespace cuvmm::sharing {
 
 class DescriptorListener;
+struct HandleOfMemory;
 
 // Who is at the other end, as the system says (SO_PEERCRED).
 struct PeerCredentials {
@@ -81,7 +83,8 @@ class DescriptorSocket {
   [[nodiscard]] Result<Message> try_receive(const Deadline& deadline);
 
   // Sends a request and waits for its reply. Late replies to earlier requests are passed over, and what else arrives
-  // meanwhile is kept for receive().
+  // meanwhile is kept for receive(): at most 4096 messages, and four times as many bytes and descriptors as
+  // MessageLimits allow in one; more is a ProtocolViolation.
   [[nodiscard]] Message ask(const MessageView& request, const Deadline& deadline) {
     return try_ask(request, deadline).value();
   }
@@ -105,18 +108,25 @@ class DescriptorSocket {
 
  private:
   friend class DescriptorListener;
+  friend Result<void> try_send_handles(DescriptorSocket& socket, std::span<const HandleOfMemory> handles,
+                                       const Deadline& deadline);
+  friend Result<std::vector<HandleOfMemory>> try_receive_handles(DescriptorSocket& socket, const Deadline& deadline);
   struct Outgoing;
+  struct Patience;
   DescriptorSocket(UniqueDescriptor socket, const MessageLimits& limits);
 
   [[nodiscard]] std::string peer_name() const;
   [[nodiscard]] Failure failure_of_peer(ErrorKind kind, std::string_view call, std::string reason) const;
   [[nodiscard]] Result<void> wait_for(short events, std::string_view call, const Deadline& deadline) const;
   [[nodiscard]] Result<void> check_sendable(std::string_view call, const MessageView& message) const;
+  [[nodiscard]] Result<void> check_limits(std::string_view call, const MessageView& message) const;
   [[nodiscard]] Result<void> send_message(const Outgoing& message, const Deadline& deadline);
   [[nodiscard]] Result<void> send_packet(const Outgoing& message, std::span<const std::byte> header,
                                          std::span<const std::byte> bytes, std::span<const int> descriptors,
                                          const Deadline& deadline);
   [[nodiscard]] Result<Message> receive_any(std::string_view call, const Deadline& deadline);
+  [[nodiscard]] Result<Message> receive_any(std::string_view call, Patience& patience);
+  [[nodiscard]] bool keep(Message& message);
   [[nodiscard]] Failure refusal_of(const Message& message, std::string_view call);
   // What the peer said before it ended, if it said why.
   [[nodiscard]] std::optional<Failure> last_words();
@@ -133,6 +143,8 @@ class DescriptorSocket {
   std::optional<Locality> peer_locality_;
   std::string why_closed_;
   std::vector<Message> kept_;  // arrived while something else was done
+  std::size_t kept_bytes_ = 0;
+  std::size_t kept_descriptors_ = 0;
   std::uint32_t last_number_ = 0;
   std::uint32_t last_asked_ = 0;
 };

@@ -22,7 +22,7 @@ void send_handles(DescriptorSocket& socket, std::span<const HandleOfMemory> hand
                                             const Deadline& deadline);
 
 // The handles that the peer sends, in that order. Throws as DescriptorSocket::receive; ProtocolViolation for another
-// message, NotSupported for handles of a type that this system has not.
+// message, which ends the connection; NotSupported for handles of a type that this system has not, which does not.
 [[nodiscard]] std::vector<HandleOfMemory> receive_handles(DescriptorSocket& socket, const Deadline& deadline);
 [[nodiscard]] Result<std::vector<HandleOfMemory>> try_receive_handles(DescriptorSocket& socket,
                                                                       const Deadline& deadline);

@@ -22,7 +22,8 @@ struct Locality {
   // Of this process. Makes no file, and never fails: what cannot be learnt is empty.
   [[nodiscard]] static Locality here();
 
-  // For sending, and back; nothing for bytes that are no such value.
+  // For sending, and back; nothing for bytes that are no such value. Throws InvalidUse for a text of more than 2048
+  // bytes.
   [[nodiscard]] std::vector<std::byte> to_bytes() const;
   [[nodiscard]] static std::optional<Locality> from_bytes(std::span<const std::byte> bytes);
 

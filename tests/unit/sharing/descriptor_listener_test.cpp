@@ -1,5 +1,6 @@
 #include "cuvmm/sharing/descriptor_listener.hpp"
 
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 
 #include "open_descriptors.hpp"
 #include "raw_packets.hpp"
+#include "sharing/content.hpp"
 #include "temporary_directory.hpp"
 
 namespace cuvmm::sharing {
@@ -124,6 +126,19 @@ TEST_F(ListenerTest, C19_AProcessOfAnotherHostIsRefusedUpFrontAndBothAreNamed) {
   EXPECT_EQ(greeter.refusals().size(), 1u);
 }
 
+TEST_F(ListenerTest, ALocalityThatIsTooLongIsRefusedByWhoWouldTellIt) {
+  const Locality longest{std::string(2048, 'x'), "a boot", std::string(2048, 'y')};
+  Locality too_long = longest;
+  too_long.host += 'x';
+  EXPECT_THROW(static_cast<void>(DescriptorListener::listen(address(), {.connection = {.locality = too_long}}, soon())),
+               InvalidUse);
+  const Greeter greeter(address(), {.connection = {.locality = longest}});
+  const Failure failure = refused_at(address(), {.locality = too_long});
+  EXPECT_EQ(failure.kind, ErrorKind::invalid_use);
+  EXPECT_NE(failure.message().find("locality.host of 2049 bytes"), std::string::npos) << failure.message();
+  EXPECT_EQ(greeted_at(address(), {.locality = longest}), greeting);
+}
+
 TEST_F(ListenerTest, AnotherUserIsRefusedUnlessNamed) {
   if (::geteuid() != 0) {
     std::puts("only root can become another user: an ordinary user's listener is not tried from another one");
@@ -145,6 +160,85 @@ TEST_F(ListenerTest, AnotherUserIsRefusedUnlessNamed) {
   };
   EXPECT_EQ(connects_as_nobody({}), 1);
   EXPECT_EQ(connects_as_nobody({.connection = {.other_users = {65534}}}), 0);
+}
+
+// Somebody who has connected, and has introduced itself or says nothing.
+class Newcomer {
+ public:
+  explicit Newcomer(const SocketAddress& address) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    std::strcpy(name.sun_path, address.name().c_str());
+    EXPECT_EQ(::connect(socket_.get(), reinterpret_cast<sockaddr*>(&name), sizeof name), 0);
+  }
+  void introduce() const {
+    const auto hello = encode(Introduction{Locality::here(), {}});
+    PacketHeader header = test::only_packet(hello.size());
+    header.kind = hello_kind;
+    test::send_raw(socket_.get(), test::packet_of(header, hello));
+  }
+
+ private:
+  UniqueDescriptor socket_;
+};
+
+std::vector<pollfd> readable_soon(const DescriptorListener& listener) {
+  std::vector<pollfd> sockets;
+  for (const int each : listener.descriptors()) sockets.push_back({each, POLLIN, 0});
+  return sockets;
+}
+
+TEST_F(ListenerTest, ALackOfDescriptorsKeepsThoseWaitingForWhomThereIsNone) {
+  auto listener = DescriptorListener::listen(address(), {}, soon());
+  const Newcomer first(address());
+  const Newcomer second(address());
+  first.introduce();
+  second.introduce();
+  std::vector<DescriptorSocket> accepted;
+  {
+    const cuvmm::test::DescriptorLimit limit(1);
+    auto one = listener.try_accept(at_once());
+    ASSERT_TRUE(one) << one.failure().message();
+    accepted.push_back(std::move(one).value());
+    const auto none = listener.try_accept(Deadline::at(Deadline::Clock::now()));
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.failure().kind, ErrorKind::out_of_descriptors) << none.failure().message();
+    EXPECT_EQ(listener.try_accept(at_once()).failure().kind, ErrorKind::out_of_descriptors) << "it was waited for";
+  }
+  EXPECT_TRUE(listener.try_accept(soon())) << "the other one was not turned away";
+}
+
+TEST_F(ListenerTest, ALackOfDescriptorsKeepsNobodyWaitingWhoHasConnected) {
+  auto listener = DescriptorListener::listen(address(), {}, soon());
+  const Newcomer first(address());
+  const Newcomer second(address());
+  const cuvmm::test::DescriptorLimit limit(1);
+  EXPECT_EQ(listener.try_accept(Deadline::at(Deadline::Clock::now())).failure().kind, ErrorKind::out_of_descriptors);
+  std::jthread later([&] { first.introduce(); });
+  EXPECT_TRUE(listener.try_accept(soon())) << "though there is none for the second one yet";
+}
+
+TEST_F(ListenerTest, ALackOfDescriptorsIsNotAnnouncedAllTheTime) {
+  auto listener = DescriptorListener::listen(address(), {}, soon());
+  const Newcomer first(address());
+  auto before = readable_soon(listener);
+  EXPECT_EQ(::poll(before.data(), before.size(), 0), 1);
+  {
+    const cuvmm::test::DescriptorLimit limit(0);
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_FALSE(listener.try_accept(Deadline::at(Deadline::Clock::now())));
+      auto resting = readable_soon(listener);
+      ASSERT_EQ(resting.size(), 1u);
+      EXPECT_NE(resting.front().fd, before.front().fd) << "not the socket, which is readable all the time";
+      EXPECT_EQ(::poll(resting.data(), resting.size(), 120'000), 1) << "it is announced when to try again";
+    }
+  }
+  EXPECT_EQ(listener.try_accept(Deadline::at(Deadline::Clock::now())).failure().kind, ErrorKind::timed_out);
+  auto after = readable_soon(listener);
+  EXPECT_EQ(after.size(), 2u);
+  EXPECT_EQ(after.front().fd, before.front().fd);
+  first.introduce();
+  EXPECT_TRUE(listener.try_accept(soon()));
 }
 
 TEST_F(ListenerTest, OneThatSaysNothingKeepsNobodyWaiting) {

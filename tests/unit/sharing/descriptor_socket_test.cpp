@@ -8,6 +8,7 @@
 #include "open_descriptors.hpp"
 #include "range/range_machine.hpp"
 #include "raw_packets.hpp"
+#include "sharing/content.hpp"
 
 namespace cuvmm::sharing {
 namespace {
@@ -96,7 +97,12 @@ TEST(DescriptorSocket, RefusesWhatIsNotToBeSent) {
   auto closed = null_files(1);
   const int number = closed.front().get();
   closed.clear();
-  EXPECT_EQ(kind_of([&, &s = one] { s.send({.kind = 3}, soon()); }), ErrorKind::invalid_use);
+  for (const MessageKind of_the_library : {0, 3, 15, 0xffff}) {
+    EXPECT_EQ(kind_of([&, &s = one] { s.send({.kind = of_the_library}, soon()); }), ErrorKind::invalid_use);
+    EXPECT_EQ(kind_of([&, &s = one] { s.reply({}, {.kind = of_the_library}, soon()); }), ErrorKind::invalid_use);
+    EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.ask({.kind = of_the_library}, soon())); }),
+              ErrorKind::invalid_use);
+  }
   EXPECT_EQ(kind_of([&, &s = one] { s.send({.kind = greeting, .bytes = five}, soon()); }), ErrorKind::invalid_use);
   EXPECT_EQ(kind_of([&, &s = one] {
               s.send({.kind = greeting, .descriptors = {&number, 1}}, soon());
@@ -104,6 +110,38 @@ TEST(DescriptorSocket, RefusesWhatIsNotToBeSent) {
             ErrorKind::invalid_use);
   one.send({.kind = greeting, .bytes = four}, soon());
   EXPECT_EQ(other.receive(soon()).bytes, four) << "the connection is as before";
+}
+
+TEST(DescriptorSocket, NothingIsSentOfAMessageWithADescriptorThatIsNotOpen) {
+  auto [one, other] = DescriptorSocket::pair();
+  auto files = null_files(300);
+  const auto numbers = numbers_of(files);
+  files[260].close();
+  const auto sent = one.try_send({.kind = greeting, .descriptors = numbers}, soon());
+  ASSERT_FALSE(sent);
+  EXPECT_EQ(sent.failure().kind, ErrorKind::invalid_use);
+  EXPECT_NE(sent.failure().message().find("descriptors[260] = "), std::string::npos) << sent.failure().message();
+  EXPECT_EQ(kind_of([&, &s = other] { static_cast<void>(s.receive(at_once())); }), ErrorKind::timed_out);
+  files[260] = std::move(null_files(1).front());
+  one.send({.kind = greeting, .descriptors = numbers_of(files)}, soon());
+  EXPECT_EQ(other.receive(soon()).descriptors.size(), 300u) << "the connection goes on";
+}
+
+TEST(DescriptorSocket, WhoGivesUpInTheMiddleOfAMessageSaysWhy) {
+  auto [one, other] = DescriptorSocket::pair();
+  PacketHeader part = only_packet(4);
+  part.last = false;
+  part.total_bytes = 8;
+  Failure why;
+  why.kind = ErrorKind::out_of_descriptors;
+  const auto words = encode(why);
+  PacketHeader failure = only_packet(words.size());
+  failure.kind = failure_kind;
+  test::send_raw(other.descriptor(), packet_of(part, four));
+  test::send_raw(other.descriptor(), packet_of(failure, words));
+  other.close();
+  EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.receive(soon())); }), ErrorKind::out_of_descriptors);
+  EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.receive(soon())); }), ErrorKind::peer_gone);
 }
 
 TEST(DescriptorSocket, C18_WaitsUntilTheDeadlineAndNoLonger) {
@@ -132,6 +170,64 @@ TEST(DescriptorSocket, C18_ALateReplyIsNotTakenForTheNextOne) {
   answers.join();
   EXPECT_EQ(client.receive(soon()).kind, 77) << "and is not lost";
   EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.receive(at_once())); }), ErrorKind::timed_out);
+}
+
+TEST(DescriptorSocket, KeepsNoMoreThanItsLimitsWhileItWaitsForAReply) {
+  // What comes before the reply: so many messages of so many bytes and descriptors.
+  const auto asked = [](int messages, std::size_t bytes, std::size_t descriptors) {
+    auto [client, server] = DescriptorSocket::pair({.bytes = 100, .descriptors = 2});
+    const auto files = null_files(descriptors);
+    std::jthread answers([&, &s = server] {
+      const Message request = s.receive(soon());
+      const Bytes content(bytes);
+      bool sent = true;
+      for (int index = 0; sent && index < messages; ++index)
+        sent = s.try_send({.kind = 77, .bytes = content, .descriptors = numbers_of(files)}, soon()).has_value();
+      if (sent) static_cast<void>(s.try_reply(request, {.kind = 99}, soon()));
+    });
+    const auto answer = client.try_ask({.kind = greeting}, soon());
+    if (!answer) {
+      EXPECT_LT(client.descriptor(), 0) << "the connection has ended";
+      return answer.failure().message();
+    }
+    answers.join();
+    for (int index = 0; index < messages; ++index) EXPECT_EQ(client.receive(soon()).bytes.size(), bytes);
+    client.send({.kind = greeting}, soon());
+    return std::string();
+  };
+  EXPECT_EQ(asked(4, 100, 0), "");
+  EXPECT_NE(asked(5, 100, 0).find("4 messages of 400 bytes"), std::string::npos) << asked(5, 100, 0);
+  EXPECT_EQ(asked(4, 1, 2), "");
+  EXPECT_NE(asked(5, 1, 2).find("and 8 descriptors"), std::string::npos) << asked(5, 1, 2);
+  EXPECT_EQ(asked(4096, 0, 0), "");
+  EXPECT_NE(asked(4097, 0, 0).find("4096 messages"), std::string::npos) << asked(4097, 0, 0);
+}
+
+TEST(DescriptorSocket, WhatWasKeptAndTakenMakesRoomAgain) {
+  auto [client, server] = DescriptorSocket::pair({.bytes = 4, .descriptors = 1});
+  for (int round = 0; round < 3; ++round) {
+    std::jthread answers([&, &s = server] {
+      const Message request = s.receive(soon());
+      for (int index = 0; index < 4; ++index) s.send({.kind = 77, .bytes = four}, soon());
+      s.reply(request, {.kind = 99}, soon());
+    });
+    EXPECT_EQ(client.ask({.kind = greeting}, soon()).kind, 99);
+    answers.join();
+    for (int index = 0; index < 4; ++index) EXPECT_EQ(client.receive(soon()).bytes, four);
+  }
+}
+
+TEST(DescriptorSocket, C18_ADeadlineThatHasPassedAsksForWhatIsThere) {
+  auto [client, server] = DescriptorSocket::pair();
+  const Deadline passed = Deadline::at(Deadline::Clock::now());
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.ask({.kind = greeting}, passed)); }),
+              ErrorKind::timed_out);
+    server.reply(server.receive(soon()), {.kind = greeting}, soon());  // too late
+  }
+  const auto sent = cuvmm::test::pattern(3 * most_packet_content, 7);
+  server.send({.kind = 77, .bytes = sent}, soon());
+  EXPECT_EQ(client.receive(passed).bytes, sent) << "though it lies behind late replies, in several packets";
 }
 
 TEST(DescriptorSocket, C18_SaysThatThePeerIsGone) {
@@ -281,16 +377,62 @@ TEST(HandleExchange, HandsOverHandlesOfBothTypesInTheirOrder) {
   }
 }
 
-TEST(HandleExchange, WhatIsNoMessageOfHandlesIsATypedError) {
-  const auto received = [](MessageKind kind, const Bytes& bytes, std::size_t files_sent) {
+TEST(HandleExchange, ASizeThatNoMemoryHasIsNeitherSentNorTaken) {
+  const auto received = [](std::uint64_t size) {
     auto [one, other] = DescriptorSocket::pair();
-    const auto files = null_files(files_sent);
-    one.send({.kind = kind, .bytes = bytes, .descriptors = numbers_of(files)}, soon());
-    const std::size_t open = open_descriptors();
+    const auto files = null_files(1);
+    Bytes bytes(12);
+    for (std::size_t byte = 0; byte < 8; ++byte) bytes[byte] = static_cast<std::byte>(size >> (8 * byte));
+    bytes[8] = std::byte{1};
+    PacketHeader header = only_packet(bytes.size(), 1);
+    header.kind = 0xffff;
+    test::send_raw(one.descriptor(), packet_of(header, bytes), numbers_of(files));
     const auto handles = try_receive_handles(other, soon());
-    EXPECT_EQ(open_descriptors(), open + (handles ? files_sent : 0)) << "closed";
-    return handles ? std::string() : std::string(to_string(handles.failure().kind));
+    return handles ? std::string() : handles.failure().message();
   };
+  const auto sent = [](std::size_t size) {
+    auto [one, other] = DescriptorSocket::pair();
+    std::vector<HandleOfMemory> handles;
+    handles.push_back({ShareableHandle::adopt(std::move(null_files(1).front())), size});
+    const auto result = try_send_handles(one, handles, soon());
+    return result ? std::string() : std::string(to_string(result.failure().kind));
+  };
+  constexpr std::uint64_t most = SIZE_MAX / 2;
+  for (const std::uint64_t wrong : {most + 1, UINT64_MAX - 2_MiB + 1, UINT64_MAX}) {
+    EXPECT_NE(received(wrong).find("no memory has"), std::string::npos) << wrong << received(wrong);
+    EXPECT_EQ(sent(wrong), "invalid use") << wrong;
+  }
+  EXPECT_NE(received(0).find("no size"), std::string::npos);
+  EXPECT_EQ(sent(0), "invalid use");
+  EXPECT_EQ(received(most), "");
+  EXPECT_EQ(sent(most), "");
+}
+
+// What receiving such a message fails with; empty if it does not.
+Failure failure_to_receive_handles(MessageKind kind, const Bytes& bytes, std::uint32_t files_sent) {
+  auto [one, other] = DescriptorSocket::pair();
+  const auto files = null_files(files_sent);
+  PacketHeader header = only_packet(bytes.size(), files_sent);
+  header.kind = kind;
+  test::send_raw(one.descriptor(), packet_of(header, bytes), numbers_of(files));
+  const std::size_t open = open_descriptors();
+  const auto handles = try_receive_handles(other, soon());
+  const bool ended = other.descriptor() < 0;
+  EXPECT_EQ(open_descriptors() + (ended ? 1 : 0), open + (handles ? files_sent : 0)) << "closed";
+  if (handles) return {};
+  EXPECT_EQ(ended, handles.failure().kind == ErrorKind::protocol_violation);
+  if (ended) {
+    EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.receive(soon())); }), ErrorKind::protocol_violation)
+        << "the sender is told";
+    EXPECT_EQ(kind_of([&, &s = other] { static_cast<void>(s.receive(soon())); }), ErrorKind::peer_gone);
+  } else {
+    one.send({.kind = greeting}, soon());
+    EXPECT_EQ(other.receive(soon()).kind, greeting) << "the connection goes on";
+  }
+  return handles.failure();
+}
+
+TEST(HandleExchange, WhatIsNoMessageOfHandlesIsATypedErrorAndEndsTheConnection) {
   constexpr MessageKind of_handles = 0xffff;
   const auto entry = [](std::uint8_t size, std::uint8_t type) {
     Bytes bytes(12);
@@ -298,15 +440,22 @@ TEST(HandleExchange, WhatIsNoMessageOfHandlesIsATypedError) {
     bytes[8] = std::byte{type};
     return bytes;
   };
-  EXPECT_EQ(received(of_handles, entry(32, 1), 1), "");
-  EXPECT_EQ(received(greeting, entry(32, 1), 1), "protocol violation");
-  EXPECT_EQ(received(of_handles, entry(32, 1), 0), "protocol violation");
-  EXPECT_EQ(received(of_handles, entry(32, 1), 2), "protocol violation");
-  EXPECT_EQ(received(of_handles, entry(0, 1), 1), "protocol violation");
-  EXPECT_EQ(received(of_handles, entry(32, 8), 0), "protocol violation") << "64 bytes are missing";
-  EXPECT_EQ(received(of_handles, entry(32, 16), 0), "protocol violation");
-  EXPECT_EQ(received(of_handles, Bytes(11), 0), "protocol violation");
-  EXPECT_EQ(received(of_handles, entry(32, 2), 0), "not supported") << "a handle of Windows";
+  const auto expect_violation = [](MessageKind kind, const Bytes& bytes, std::uint32_t files, std::string_view words) {
+    const Failure failure = failure_to_receive_handles(kind, bytes, files);
+    EXPECT_EQ(failure.kind, ErrorKind::protocol_violation) << words;
+    EXPECT_NE(failure.reason.find(words), std::string::npos) << words << ": " << failure.message();
+  };
+  EXPECT_TRUE(failure_to_receive_handles(of_handles, entry(32, 1), 1).call.empty());
+  expect_violation(greeting, entry(32, 1), 1, "a message of kind 16 came");
+  expect_violation(of_handles, entry(32, 1), 0, "did not come");
+  expect_violation(of_handles, entry(32, 1), 2, "do not match");
+  expect_violation(of_handles, entry(0, 1), 1, "no size");
+  expect_violation(of_handles, entry(32, 8), 0, "within a fabric handle");
+  expect_violation(of_handles, entry(32, 16), 0, "no handle type 16");
+  for (const std::size_t size : {1u, 7u, 8u, 11u})
+    expect_violation(of_handles, Bytes(size), 0, "ends within the size and type");
+  EXPECT_EQ(failure_to_receive_handles(of_handles, entry(32, 2), 0).kind, ErrorKind::not_supported)
+      << "a handle of Windows";
 }
 
 TEST(DescriptorSocket, KeepsNoDescriptorsOverTenThousandRounds) {

@@ -19,6 +19,15 @@ TEST(Locality, IsTheSameForAllOfThisHost) {
   EXPECT_FALSE(Locality::from_bytes(bytes));
 }
 
+TEST(Locality, WithATextThatIsTooLongIsNotSent) {
+  const std::string longest(2048, 'x');
+  const std::string too_long(2049, 'x');
+  for (const Locality& each : {Locality{longest, "", ""}, Locality{"", longest, ""}, Locality{"", "", longest}})
+    EXPECT_EQ(Locality::from_bytes(each.to_bytes()), each);
+  for (const Locality& each : {Locality{too_long, "", ""}, Locality{"", too_long, ""}, Locality{"", "", too_long}})
+    EXPECT_THROW(static_cast<void>(each.to_bytes()), InvalidUse);
+}
+
 TEST(Locality, C19_RanksOnDifferentHostsAreNamedWithTheirHosts) {
   const Locality one{"anna", "boot-1", "26:1"};
   const Locality other{"berta", "boot-2", "26:1"};

@@ -121,6 +121,37 @@ TEST(Packet, OfAnotherMessageIsRefused) {
   EXPECT_TRUE(assembler.complete());
 }
 
+TEST(Packet, AFailureMayComeInPlaceOfTheRest) {
+  PacketHeader first = only_packet(4, 1);
+  first.last = false;
+  first.total_bytes = 8;
+  const auto after_first = [&](const PacketHeader& header) {
+    MessageAssembler assembler({});
+    std::vector<UniqueDescriptor> descriptors;
+    descriptors.emplace_back(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    EXPECT_EQ(assembler.add(packet_of(first, four), std::move(descriptors)), std::nullopt);
+    if (auto fault = assembler.add(packet_of(header, four), {})) return *fault;
+    EXPECT_TRUE(assembler.complete());
+    const Message message = assembler.take();
+    EXPECT_EQ(message.kind, failure_kind);
+    EXPECT_EQ(message.bytes, four);
+    EXPECT_TRUE(message.descriptors.empty());
+    return std::string();
+  };
+  PacketHeader failure = only_packet(4);
+  failure.kind = failure_kind;
+  const std::size_t open = cuvmm::test::open_descriptors();
+  EXPECT_EQ(after_first(failure), "");
+  EXPECT_EQ(cuvmm::test::open_descriptors(), open) << "what had come is closed";
+  for (const auto& change : std::vector<std::function<void(PacketHeader&)>>{
+           [](auto& h) { h.kind = 700; }, [](auto& h) { h.is_reply = true; }, [](auto& h) { h.index = 1; },
+           [](auto& h) { h.last = false; }}) {
+    PacketHeader other = failure;
+    change(other);
+    EXPECT_NE(after_first(other), "");
+  }
+}
+
 TEST(Content, ComesBackAsItWas) {
   const Introduction introduction{{"host", "boot", "26:1"}, "token"};
   const auto read = decode_introduction(encode(introduction));

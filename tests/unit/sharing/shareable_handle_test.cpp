@@ -219,6 +219,20 @@ TEST(ShareableHandle, DescriptorsThatAreNoHandlesAreTypedErrorsThatSayWhatTheyAr
   EXPECT_NO_THROW(static_cast<void>(right.import_into(machine.driver(), {.bytes = 2_MiB})));
 }
 
+TEST(ShareableHandle, ASizeThatNoMemoryHasIsRefusedBeforeTheDriverIsAsked) {
+  RangeMachine machine;
+  const auto memory = memory_of(machine, descriptors);
+  const auto handle = ShareableHandle::export_from(memory, HandleType::posix_file_descriptor);
+  machine.calls();
+  for (const std::size_t bytes : {std::size_t{0}, SIZE_MAX / 2 + 1, SIZE_MAX - 2_MiB + 1, SIZE_MAX}) {
+    const auto imported = handle.try_import_into(machine.driver(), {.bytes = bytes});
+    ASSERT_FALSE(imported) << bytes;
+    EXPECT_EQ(imported.failure().kind, ErrorKind::invalid_use) << imported.failure().message();
+  }
+  EXPECT_EQ(machine.calls(), "");
+  EXPECT_TRUE(handle.try_import_into(machine.driver(), {.bytes = 2_MiB}));
+}
+
 TEST(ShareableHandle, FabricBytesThatAreNoHandleAreATypedError) {
   RangeMachine machine(with_imex_channel());
   FabricBytes bytes{};

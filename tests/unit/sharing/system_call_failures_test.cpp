@@ -1,13 +1,16 @@
 // The connection when a system call fails: the linker sends those that it makes through here (--wrap).
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <functional>
 #include <thread>
 
 #include "cuvmm/sharing/descriptor_socket.hpp"
 #include "open_descriptors.hpp"
+#include "raw_packets.hpp"
 
 namespace {
 
@@ -21,6 +24,12 @@ bool is_due(std::atomic<int>& countdown) {
   return --countdown == 0;
 }
 
+// What a peer who never ends sends, and how much of it: then it ends.
+std::vector<std::byte> endless_packet;
+int endless_left = 0;
+constexpr std::size_t index_in_header = 12;
+constexpr std::size_t flags_in_header = 16;
+
 }  // namespace
 
 extern "C" {
@@ -33,6 +42,19 @@ ssize_t __wrap_sendmsg(int socket, const msghdr* message, int flags) {
   return -1;
 }
 ssize_t __wrap_recvmsg(int socket, msghdr* message, int flags) {
+  if (!endless_packet.empty()) {
+    message->msg_controllen = 0;
+    message->msg_flags = 0;
+    if (endless_left-- == 0) return 0;
+    std::copy(endless_packet.begin(), endless_packet.end(), static_cast<std::byte*>(message->msg_iov->iov_base));
+    if (endless_packet[flags_in_header] == std::byte{0}) {  // its message has more packets: then the next one
+      std::uint32_t index = 0;
+      std::memcpy(&index, &endless_packet[index_in_header], sizeof index);
+      ++index;
+      std::memcpy(&endless_packet[index_in_header], &index, sizeof index);
+    }
+    return static_cast<ssize_t>(endless_packet.size());
+  }
   if (!is_due(failing_receive)) return __real_recvmsg(socket, message, flags);
   errno = error_to_answer;
   return -1;
@@ -122,6 +144,73 @@ TEST(SystemCallFailures, LastingOnesAreTypedAtBothEndsAndLeaveNothing) {
   const Exchange mended = exchange();
   EXPECT_EQ(mended.client, "done");
   EXPECT_EQ(mended.server, "done");
+}
+
+// Until it goes out of scope the peer has that packet to be received, again and again.
+class EndlessPeer {
+ public:
+  static constexpr int count = 100'000;
+  explicit EndlessPeer(std::vector<std::byte> packet) {
+    endless_packet = std::move(packet);
+    endless_left = count;
+  }
+  EndlessPeer(const EndlessPeer&) = delete;
+  EndlessPeer& operator=(const EndlessPeer&) = delete;
+  ~EndlessPeer() { endless_packet.clear(); }
+  [[nodiscard]] static int sent() { return count - endless_left; }
+};
+
+Deadline now() {
+  return Deadline::at(Deadline::Clock::now());
+}
+
+TEST(SystemCallFailures, C18_APeerThatGoesOnSendingHoldsUpNobodyBeyondTheDeadline) {
+  PacketHeader stale = test::only_packet(0);
+  stale.is_reply = true;
+  {
+    auto [one, other] = DescriptorSocket::pair();
+    const EndlessPeer peer(test::packet_of(stale));
+    const auto received = one.try_receive(now());
+    ASSERT_FALSE(received);
+    EXPECT_EQ(received.failure().kind, ErrorKind::timed_out) << received.failure().message();
+    EXPECT_GE(one.descriptor(), 0) << "the connection goes on";
+  }
+  {
+    auto [one, other] = DescriptorSocket::pair();
+    const EndlessPeer peer(test::packet_of(stale));
+    const auto answer = one.try_ask({.kind = greeting}, now());
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.failure().kind, ErrorKind::timed_out) << answer.failure().message();
+  }
+  {
+    auto [one, other] = DescriptorSocket::pair();
+    const EndlessPeer peer(test::packet_of(test::only_packet(0)));
+    const auto answer = one.try_ask({.kind = greeting}, now());
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.failure().kind, ErrorKind::timed_out) << answer.failure().message();
+    EXPECT_TRUE(one.try_receive(now())) << "what came meanwhile is kept";
+  }
+}
+
+TEST(SystemCallFailures, C18_NorOneWhoseMessageDoesNotEnd) {
+  auto [one, other] = DescriptorSocket::pair();
+  PacketHeader part = test::only_packet(1);
+  part.total_bytes = 1 << 20;
+  part.last = false;
+  const EndlessPeer peer(test::packet_of(part, {std::byte{1}}));
+  const auto received = one.try_receive(now());
+  ASSERT_FALSE(received);
+  EXPECT_EQ(received.failure().kind, ErrorKind::timed_out) << received.failure().message();
+  EXPECT_LT(one.descriptor(), 0) << "in the middle of a message the connection cannot go on";
+}
+
+TEST(SystemCallFailures, C18_WhoCannotBeSentToIsNotListenedToForEver) {
+  auto [one, other] = DescriptorSocket::pair();
+  const EndlessPeer peer(test::packet_of(test::only_packet(0)));
+  error_to_answer = EPIPE;
+  failing_send = 1;
+  EXPECT_EQ(outcome([&, &s = one] { s.send({.kind = greeting}, Deadline::in(120s)); }), "peer gone");
+  EXPECT_LT(peer.sent(), EndlessPeer::count);
 }
 
 }  // namespace
