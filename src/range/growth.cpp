@@ -346,11 +346,14 @@ Result<void> MappedRange::Impl::map(std::string_view call, std::size_t offset, c
     return refusal(call, fmt::format("offset = {}", offset), std::move(rule), std::move(way_out));
   };
   if (!memory) return refuse("There is no memory to map", "Pass memory of a source, of a range, or imported");
+  // First of all: an end that wraps lies before its beginning.
+  if (memory.size() > SIZE_MAX / 2 || offset > SIZE_MAX / 2 - memory.size())
+    return refuse(fmt::format("No range has that many addresses, and the memory has {} bytes", memory.size()),
+                  "Map at a smaller offset, and give memory the size that it was created with");
   if (memory.memory().driver() != driver())
     return refuse("Range and memory must come from the same driver", "Make both with one Driver");
   const Extent extent{offset, memory.size()};
   if (auto allowed = check_place(call, extent, memory.properties().location); !allowed) return allowed;
-  if (offset > SIZE_MAX / 2) return refuse("No range has that many addresses", "Map at a smaller offset");
   if (range::meets(chunks_, extent)) return refuse("Something is mapped there", "Unmap it first, or use replace()");
   if (auto room = make_room(call, extent); !room) return room;
   if (extent.end() > addresses_->reservation_end(offset))

@@ -320,6 +320,27 @@ TEST_F(MappedRangeTest, MapsAtOffsetsOfItsGranularityWhereNothingIs) {
   EXPECT_EQ(one.append(2_MiB), 12_MiB);
 }
 
+TEST_F(MappedRangeTest, MemoryThatEndsBehindAllAddressesIsRefused) {
+  const auto of_size = [&](std::size_t bytes) {
+    return SharedPhysicalMemory(PhysicalMemory::adopt(
+        machine_.driver(), PhysicalMemory::create(machine_.driver(), {}, 2_MiB).give_out(), {}, bytes));
+  };
+  const std::size_t most = SIZE_MAX / 2 / 2_MiB * 2_MiB;
+  auto one = range();
+  const auto refused = [&](const Result<void>& result) {
+    return !result && result.failure().kind == ErrorKind::invalid_use &&
+           result.failure().rule.find("No range has that many addresses") != std::string::npos;
+  };
+  EXPECT_TRUE(refused(one.try_map(2_MiB, of_size(most))));
+  EXPECT_TRUE(refused(one.try_map(SIZE_MAX / 2_MiB * 2_MiB, of_size(2_MiB))));
+  one.append(6_MiB);
+  const auto appended = one.try_append(of_size(most));
+  ASSERT_FALSE(appended);
+  EXPECT_EQ(appended.failure().kind, ErrorKind::invalid_use);
+  EXPECT_EQ(one.chunks().size(), 1u);
+  EXPECT_EQ(one.append(of_size(2_MiB)), 6_MiB);
+}
+
 TEST_F(MappedRangeTest, C39_AGrownRangeOwnsAllItsReservations) {
   auto one = range(small(4_MiB));
   one.append(4_MiB);
