@@ -201,8 +201,11 @@ void RangeAddresses::never_recycle(const SharedPhysicalMemory& memory) noexcept 
 
 void RangeAddresses::free() {
   while (!reservations_.empty()) {
+    const std::size_t bytes = reservations_.back().size();
     reservations_.back().free();
+    const std::lock_guard lock(mutex_);
     reservations_.pop_back();
+    size_ -= bytes;  // at once: should the next not be freed, these are anybody's
   }
 }
 

@@ -62,7 +62,7 @@ class RangeAddresses {
   // For memory that something may still reach: it is released with its last share, never re-used.
   static void never_recycle(const SharedPhysicalMemory& memory) noexcept;
 
-  // Frees the addresses now.
+  // Frees the addresses now, the last reservation first; those before one that cannot be freed stay.
   void free();
 
  private:

@@ -194,6 +194,27 @@ TEST_F(MappedRangeFaults, AFailedGrantChangesNoRight) {
   EXPECT_NE(state(range), before);
 }
 
+TEST_F(MappedRangeFaults, AddressesThatWereFreedAreNotTheRangesAnyMore) {
+  MappedRangeOptions options = pages();
+  options.capacity = 4_MiB;
+  auto range = MappedRange::create(machine_.driver(), options);
+  range.append(6_MiB);
+  ASSERT_EQ(machine_.alive().reservations, 2u);
+  machine_.fail(EntryPoint::cuMemAddressFree, 2, abi::CUDA_ERROR_UNKNOWN);  // of the first reservation
+  EXPECT_THROW(range.close(), Error);
+  EXPECT_EQ(range.capacity(), 4_MiB);
+  {
+    const auto others = AddressReservation::create(machine_.driver(), 4_MiB, 0, range.address() + 4_MiB);
+    ASSERT_EQ(others.address(), range.address() + 4_MiB);
+    const auto refused = range.try_append(6_MiB);
+    ASSERT_FALSE(refused) << "it would lie in the addresses of another";
+    EXPECT_EQ(refused.failure().kind, ErrorKind::out_of_address_space);
+  }
+  EXPECT_EQ(range.append(6_MiB), 0u) << "they are free again";
+  range.close();
+  EXPECT_EQ(machine_.alive(), Alive{});
+}
+
 TEST_F(MappedRangeFaults, AFailedUnmapLeavesTheChunks) {
   auto range = MappedRange::create(machine_.driver(), pages());
   range.append(6_MiB);
