@@ -56,10 +56,11 @@ void explain_shortage(Failure& failure, const Driver& driver, const Location& lo
 }
 
 std::optional<Failure> refusal_to_adopt(unsigned long long handle, std::size_t bytes) {
-  if (handle != 0 && bytes != 0) return std::nullopt;
+  const bool too_large = bytes > SIZE_MAX / 2;  // offset and size are added up, and must not wrap
+  if (handle != 0 && bytes != 0 && !too_large) return std::nullopt;
   return invalid_use(
       "PhysicalMemory::adopt", fmt::format("handle = {:#x}, bytes = {}", handle, bytes),
-      "Neither the handle nor the size of memory is 0",
+      too_large ? "No memory is that large" : "Neither the handle nor the size of memory is 0",
       "Pass what cuMemCreate, an import or a retain returned, and the size that was given to cuMemCreate");
 }
 
@@ -142,6 +143,7 @@ std::size_t PhysicalMemory::granularity(const Driver& driver, const MemoryProper
   std::size_t granularity = 0;
   call<EntryPoint::cuMemGetAllocationGranularity>(driver.interface(), &granularity, &converted,
                                                   static_cast<abi::CUmemAllocationGranularity_flags>(which));
+  if (granularity == 0) raise(nonsense("cuMemGetAllocationGranularity", "a granularity of 0"));
   return granularity;
 }
 

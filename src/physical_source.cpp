@@ -237,24 +237,36 @@ bool PhysicalSource::Core::drain_queues(const ReclaimRequest& request) {
 
 namespace {
 
-// The source whose hooks this thread is calling: what they ask of it does not call them again.
-thread_local const void* in_hooks_of = nullptr;
-
+// The sources whose hooks this thread is calling: what they ask of these does not call them again. Several, since hooks
+// may ask other sources, whose hooks may ask the first.
 class InHooks {
  public:
-  explicit InHooks(const void* source) noexcept : before_(std::exchange(in_hooks_of, source)) {}
-  ~InHooks() { in_hooks_of = before_; }
+  explicit InHooks(const void* source) noexcept : source_(source), outer_(std::exchange(innermost_, this)) {}
+  ~InHooks() { innermost_ = outer_; }
   InHooks(const InHooks&) = delete;
   InHooks& operator=(const InHooks&) = delete;
+  InHooks(InHooks&&) = delete;
+  InHooks& operator=(InHooks&&) = delete;
+
+  [[nodiscard]] static bool of(const void* source) noexcept {
+    for (const InHooks* each = innermost_; each != nullptr; each = each->outer_)
+      if (each->source_ == source) return true;
+    return false;
+  }
 
  private:
-  const void* before_;
+  static thread_local const InHooks* innermost_;
+
+  const void* source_;
+  const InHooks* outer_;
 };
+
+thread_local const InHooks* InHooks::innermost_ = nullptr;
 
 }  // namespace
 
 bool PhysicalSource::Core::call_hooks(const ReclaimRequest& request) {
-  if (in_hooks_of == this) return false;
+  if (InHooks::of(this)) return false;
   const InHooks here(this);
   std::vector<std::shared_ptr<ReclaimHook>> hooks;
   {
@@ -352,9 +364,13 @@ void require_sound(const PhysicalSourceOptions& options) {
   const auto refuse = [](std::string arguments, std::string rule, std::string way_out) {
     raise(invalid_use("PhysicalSource::create", std::move(arguments), std::move(rule), std::move(way_out)));
   };
+  // The host at large has no number.
+  const auto same = [](const Location& a, const Location& b) {
+    return a == b || (a.kind == LocationKind::host && b.kind == LocationKind::host);
+  };
   for (std::size_t i = 0; i < options.budgets.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
-      if (options.budgets[j].location == options.budgets[i].location)
+      if (same(options.budgets[j].location, options.budgets[i].location))
         refuse(fmt::format("budgets[{}] and budgets[{}]: {}", j, i, to_string(options.budgets[i].location)),
                "A location has one budget", "Name each location once");
   if (options.pressure_wait < std::chrono::milliseconds::zero())

@@ -15,7 +15,14 @@ namespace cuvmm {
 
 namespace range {
 std::vector<abi::CUmemAccessDesc> descriptors_of(std::span<const AccessGrant> grants);
-}
+
+// Why it is none that any range could give.
+struct Flaw {
+  std::string rule;
+  const char* way_out;
+};
+std::optional<Flaw> flaw_in(const AccessGrant& grant);
+}  // namespace range
 
 class MappedRange::Impl {
  public:
@@ -161,6 +168,7 @@ class MappedRange::Impl {
 
   std::vector<std::shared_ptr<const RangeObserver>> observers() const;
   void tell_before_unmap(const Extent& extent) const;
+  void tell_of_end(const Extent& extent) const;  // as before unmapping, which nothing stops
   void tell_after_map(const Extent& extent) const noexcept;
 
   friend class MappedRange;

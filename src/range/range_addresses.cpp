@@ -66,14 +66,9 @@ std::size_t RangeAddresses::reservation_end(std::size_t offset) const noexcept {
   return end;
 }
 
-namespace {
-
-// Whether a call may have done its work although it failed: a driver reports failures of earlier work by any call.
 bool may_have_been_done(const Failure& failure) noexcept {
   return failure.kind == ErrorKind::driver_failure || failure.kind == ErrorKind::device_lost;
 }
-
-}  // namespace
 
 // Only for addresses that the range knows to be free: what may have been mapped there is its own.
 Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory& memory) const {
@@ -134,15 +129,17 @@ Result<void> RangeAddresses::unmap(ChunkMap& chunks, ChunkMap::const_iterator fi
   return result;
 }
 
-void RangeAddresses::begin_retiring(const Extent& extent) {
+void RangeAddresses::begin_retiring(std::span<const Extent> extents) {
+  std::map<std::size_t, std::size_t> begun;
+  for (const Extent& each : extents) begun.emplace(each.offset, each.bytes);
   const std::lock_guard lock(mutex_);
-  retiring_.emplace(extent.offset, extent.bytes);
-  ++out_of_use_;
+  out_of_use_ += begun.size();
+  retiring_.merge(begun);
 }
 
-void RangeAddresses::end_retiring(const Extent& extent) noexcept {
+void RangeAddresses::end_retiring(std::span<const Extent> extents) noexcept {
   const std::lock_guard lock(mutex_);
-  out_of_use_ -= retiring_.erase(extent.offset);
+  for (const Extent& each : extents) out_of_use_ -= retiring_.erase(each.offset);
 }
 
 bool RangeAddresses::is_retiring(const Extent& extent) const {
@@ -151,6 +148,15 @@ bool RangeAddresses::is_retiring(const Extent& extent) const {
   return std::any_of(retiring_.begin(), retiring_.end(), [&](const auto& each) {
     return each.first < extent.end() && extent.offset < each.first + each.second;
   });
+}
+
+std::size_t RangeAddresses::out_of_use_from(std::size_t offset) const {
+  if (out_of_use_ == 0) return SIZE_MAX;
+  const std::lock_guard lock(mutex_);
+  const auto retiring = retiring_.lower_bound(offset);
+  const auto quarantined = quarantined_.lower_bound(offset);
+  return std::min(retiring == retiring_.end() ? SIZE_MAX : retiring->first,
+                  quarantined == quarantined_.end() ? SIZE_MAX : quarantined->first);
 }
 
 void RangeAddresses::quarantine(ChunkMap&& chunks) noexcept {
@@ -201,20 +207,39 @@ void RangeAddresses::never_recycle(const SharedPhysicalMemory& memory) noexcept 
 
 void RangeAddresses::free() {
   while (!reservations_.empty()) {
+    const std::size_t bytes = reservations_.back().size();
     reservations_.back().free();
+    const std::lock_guard lock(mutex_);
     reservations_.pop_back();
+    size_ -= bytes;  // at once: should the next not be freed, these are anybody's
   }
 }
 
+namespace {
+
+std::vector<Extent> extents_of(const ChunkMap& chunks) {
+  std::vector<Extent> extents;
+  for (const auto& each : chunks) {
+    if (extents.empty() || extents.back().end() != each.first) {
+      extents.push_back(extent_of(each));
+    } else {
+      extents.back().bytes += each.second.size();
+    }
+  }
+  return extents;
+}
+
+}  // namespace
+
 RetiredChunks::RetiredChunks(std::shared_ptr<RangeAddresses> addresses, ChunkMap& chunks)
-    : extent_{chunks.begin()->first, end_of(chunks) - chunks.begin()->first} {
-  addresses->begin_retiring(extent_);
+    : extents_(extents_of(chunks)) {
+  addresses->begin_retiring(extents_);
   addresses_ = std::move(addresses);
   chunks_ = std::move(chunks);
 }
 
 ChunkMap RetiredChunks::take_back() noexcept {
-  if (addresses_) addresses_->end_retiring(extent_);
+  if (addresses_) addresses_->end_retiring(extents_);
   addresses_.reset();
   return std::move(chunks_);
 }
@@ -227,7 +252,7 @@ RetiredChunks::~RetiredChunks() {
     report_cleanup_failure(Failure{});  // no memory left to say what failed
   }
   addresses_->quarantine(std::move(chunks_));
-  addresses_->end_retiring(extent_);
+  addresses_->end_retiring(extents_);
 }
 
 }  // namespace cuvmm::range

@@ -15,6 +15,9 @@
 
 namespace cuvmm::range {
 
+// Whether a call may have done its work although it failed: a driver reports failures of earlier work by any call.
+[[nodiscard]] bool may_have_been_done(const Failure& failure) noexcept;
+
 // Adjacent reservations, as one. Freed when the range and all that is still to be unmapped are gone.
 class RangeAddresses {
  public:
@@ -49,9 +52,11 @@ class RangeAddresses {
                      std::size_t& bytes) const;
 
   // What waits to be unmapped, so that its addresses are not yet free.
-  void begin_retiring(const Extent& extent);
-  void end_retiring(const Extent& extent) noexcept;
+  void begin_retiring(std::span<const Extent> extents);  // all, or none if it throws
+  void end_retiring(std::span<const Extent> extents) noexcept;
   [[nodiscard]] bool is_retiring(const Extent& extent) const;
+  // Where the first addresses at or behind the offset begin that are retiring or in quarantine; SIZE_MAX: none are.
+  [[nodiscard]] std::size_t out_of_use_from(std::size_t offset) const;
 
   // Chunks that could not be unmapped: their addresses and memory are out of use.
   void quarantine(ChunkMap&& chunks) noexcept;
@@ -62,7 +67,7 @@ class RangeAddresses {
   // For memory that something may still reach: it is released with its last share, never re-used.
   static void never_recycle(const SharedPhysicalMemory& memory) noexcept;
 
-  // Frees the addresses now.
+  // Frees the addresses now, the last reservation first; those before one that cannot be freed stay.
   void free();
 
  private:
@@ -97,7 +102,7 @@ class RetiredChunks {
  private:
   std::shared_ptr<RangeAddresses> addresses_;  // none: moved from
   ChunkMap chunks_;
-  Extent extent_;
+  std::vector<Extent> extents_;  // of the chunks, neighbours as one; what lies between is not retired
 };
 
 }  // namespace cuvmm::range

@@ -27,6 +27,14 @@ std::vector<AccessGrant> changed(const std::vector<AccessGrant>& grants, std::sp
   return result;
 }
 
+Result<int> try_device_count(const Driver& driver) {
+  try {
+    return driver.device_count();
+  } catch (const Error& error) {
+    return error.failure();
+  }
+}
+
 }  // namespace
 
 std::vector<abi::CUmemAccessDesc> range::descriptors_of(std::span<const AccessGrant> grants) {
@@ -36,9 +44,21 @@ std::vector<abi::CUmemAccessDesc> range::descriptors_of(std::span<const AccessGr
   return descriptors;
 }
 
+std::optional<range::Flaw> range::flaw_in(const AccessGrant& grant) {
+  const int kind = static_cast<int>(grant.location.kind);
+  if (kind < static_cast<int>(LocationKind::device) || kind > static_cast<int>(LocationKind::host_numa))
+    return Flaw{"There is no such kind of location", "Name a device, the host, or a NUMA node of the host"};
+  for (const AccessRights each : {AccessRights::none, AccessRights::read, AccessRights::read_write})
+    if (grant.rights == each) return std::nullopt;
+  return Flaw{fmt::format("There are no rights of the number {}", static_cast<int>(grant.rights)),
+              "Grant AccessRights::read or read_write, or none"};
+}
+
 Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
   const auto is_of_host = [](const Location& location) { return location.kind != LocationKind::device; };
   for (const AccessGrant& each : changes) {
+    if (auto flaw = range::flaw_in(each))
+      return refusal("MappedRange::grant", to_string(each.location), std::move(flaw->rule), flaw->way_out);
     if (!is_of_host(each.location) || each.rights == AccessRights::none) continue;
     const bool device_memory = std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
       return !is_of_host(chunk.second.properties().location);
@@ -49,11 +69,12 @@ Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
   }
   if (changes.empty()) return {};
   if (chunks_.empty()) {  // else the driver finds it out
-    const int devices = driver().device_count();
+    const Result<int> devices = try_device_count(driver());
+    if (!devices) return devices.failure();
     for (const AccessGrant& each : changes)
-      if (each.location.kind == LocationKind::device && (each.location.id < 0 || each.location.id >= devices))
+      if (each.location.kind == LocationKind::device && (each.location.id < 0 || each.location.id >= *devices))
         return refusal("MappedRange::grant", to_string(each.location),
-                       fmt::format("There is no such device; the driver has {}", devices), "Name one that there is");
+                       fmt::format("There is no such device; the driver has {}", *devices), "Name one that there is");
   }
   std::vector<AccessGrant> after = changed(grants_, changes);
   std::vector<abi::CUmemAccessDesc> descriptors = range::descriptors_of(after);
@@ -64,7 +85,8 @@ Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
   for (auto first = chunks_.cbegin(); first != chunks_.cend();) {
     const auto run = addresses_->run_from(first, chunks_.cend());
     if (Result<void> granted = addresses_->set_access(run.extent, wanted); !granted) {
-      take_rights_back(run.extent.offset, previous);
+      const bool here_too = range::may_have_been_done(granted.failure());
+      take_rights_back(here_too ? run.extent.end() : run.extent.offset, previous);
       return granted;
     }
     first = run.next;
@@ -93,7 +115,8 @@ Result<void> MappedRange::Impl::revoke(const Location& location) {
 
 std::vector<DeviceOrdinal> MappedRange::Impl::grant_where_reachable(std::span<const DeviceOrdinal> devices,
                                                                     AccessRights rights) {
-  std::vector<Location> places{properties_.location};
+  std::vector<Location> places;
+  if (chunks_.empty()) places.push_back(properties_.location);
   for (const auto& chunk : chunks_) {
     const Location& place = chunk.second.properties().location;
     if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);

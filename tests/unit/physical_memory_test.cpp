@@ -129,6 +129,31 @@ TEST_F(PhysicalMemoryTest, RoundsUpToEitherGranularity) {
   EXPECT_THROW(static_cast<void>(PhysicalMemory::rounded_up(driver_, {}, SIZE_MAX)), InvalidUse);
 }
 
+TEST_F(PhysicalMemoryTest, AGranularityOfNothingIsTheDriversFault) {
+  std::size_t answered = 0;
+  fake_->on_cuMemGetAllocationGranularity = [&](size_t* granularity, const CUmemAllocationProp*,
+                                                CUmemAllocationGranularity_flags) {
+    *granularity = answered;
+    return CUDA_SUCCESS;
+  };
+  try {
+    static_cast<void>(PhysicalMemory::rounded_up(driver_, {}, 1));
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.failure().kind, ErrorKind::driver_failure);
+    EXPECT_EQ(error.failure().call, "cuMemGetAllocationGranularity");
+  }
+  answered = 2_MiB;
+  EXPECT_EQ(PhysicalMemory::rounded_up(driver_, {}, 1), 2_MiB);
+}
+
+TEST_F(PhysicalMemoryTest, ASizeThatNothingHasIsNotAdopted) {
+  EXPECT_THROW(static_cast<void>(PhysicalMemory::adopt(driver_, 1, {}, SIZE_MAX - 2_MiB + 1)), InvalidUse);
+  EXPECT_THROW(static_cast<void>(PhysicalMemory::adopt(driver_, 1, SIZE_MAX / 2 + 1)), InvalidUse);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 0u) << "the handle is still the caller's";
+  EXPECT_EQ(PhysicalMemory::adopt(driver_, 1, {}, SIZE_MAX / 2).size(), SIZE_MAX / 2);
+}
+
 TEST_F(PhysicalMemoryTest, MovingLeavesOneOwner) {
   auto first = PhysicalMemory::create(driver_, {}, 2_MiB);
   PhysicalMemory second = std::move(first);

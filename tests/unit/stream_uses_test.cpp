@@ -383,6 +383,19 @@ TEST_P(CaptureModes, AnEventOfACaptureStandsForTheCaptureAndLeavesItValid) {
   expect_no_failure();
 }
 
+TEST_F(StreamUsesTest, ACaptureIsNamedOnce) {
+  const CUstream stream = machine_.stream();
+  machine_.begin_capture(stream);
+  const std::optional<CaptureId> capture = uses_.used_on(stream);
+  ASSERT_TRUE(capture);
+  const Result<void> waited = uses_.so_far().wait_for(0s);
+  ASSERT_FALSE(waited);
+  const std::string captures = "held for captures: " + std::to_string(capture->value);
+  EXPECT_TRUE(mentions(waited.failure().arguments, captures)) << waited.failure().arguments;
+  EXPECT_FALSE(mentions(waited.failure().arguments, captures + ",")) << waited.failure().arguments;
+  call<EntryPoint::cuGraphDestroy>(machine_.api(), machine_.end_capture(stream));
+}
+
 TEST_F(StreamUsesTest, AStreamForgottenAfterACaptureIsNotNeededAnyMore) {
   const CUstream stream = machine_.stream();
   std::uint32_t* const word = machine_.word();
@@ -496,6 +509,29 @@ TEST_F(StreamUsesTest, ACreatedContextMayBeDestroyedOnceItsStreamsAreForgottenAn
   EXPECT_GE(calls[EntryPoint::cuEventCreate], 1u);
   EXPECT_EQ(calls[EntryPoint::cuEventDestroy], calls[EntryPoint::cuEventCreate]) << "no event of it is kept";
   created.destroy();
+  expect_no_failure();
+}
+
+// What a process that was forked from the driver's sees of it.
+TEST_F(StreamUsesTest, WithoutADriverNothingIsWaitedFor) {
+  CreatedContext created(machine_);
+  std::uint32_t* const word = machine_.word();
+  for (const bool of_created : {false, true})
+    for (const CUresult answer : {CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_SYSTEM_NOT_READY}) {
+      const CUstream stream = of_created ? created.stream() : machine_.stream();
+      machine_.wait(stream, word);
+      StreamUses uses(machine_.driver());
+      uses.used_on(stream);
+      PendingWork recorded = uses.so_far();
+      ASSERT_FALSE(recorded.is_done());
+      machine_.faults().inject({std::nullopt, 1, answer, driver::FaultTiming::instead, true});
+      PendingWork unrecorded = uses.so_far();
+      const bool no_driver = answer != CUDA_ERROR_SYSTEM_NOT_READY;
+      EXPECT_EQ(static_cast<bool>(recorded.wait_for(20ms)), no_driver) << answer << of_created;
+      EXPECT_EQ(static_cast<bool>(unrecorded.wait_for(20ms)), no_driver) << answer << of_created;
+      machine_.faults().clear();
+    }
+  RetirementMachine::open(word);
   expect_no_failure();
 }
 

@@ -175,6 +175,33 @@ TEST_F(MappedRangeFaults, AQuarantineThatLastsIsLeftToTheDriver) {
   EXPECT_EQ(machine_.alive(), (Alive{2, 2, 1})) << "the mappings and their addresses, which nobody can free";
 }
 
+TEST_F(MappedRangeFaults, ObserversHearOfACloseOnlyWhenItCanBegin) {
+  auto range = MappedRange::create(machine_.driver(), pages());
+  range.append(4_MiB);
+  std::vector<std::string> heard;
+  const auto note = [&](const char* what) {
+    return [&heard, what](std::size_t offset, std::size_t bytes) {
+      heard.push_back(what + std::to_string(offset >> 20) + "+" + std::to_string(bytes >> 20));
+    };
+  };
+  const auto observation = range.observe({note("before "), note("after ")});
+  machine_.fail(EntryPoint::cuMemSetAccess, 1);
+  machine_.fail(EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN, true);
+  EXPECT_FALSE(range.try_append(2_MiB));
+  ASSERT_EQ(range.quarantined().size(), 1u);
+  EXPECT_THROW(range.close(), Error);
+  EXPECT_EQ(heard, std::vector<std::string>{}) << "of the quarantine, which observers know nothing of";
+  machine_.faults().clear();
+  machine_.fail(EntryPoint::cuMemUnmap, 2, abi::CUDA_ERROR_UNKNOWN);  // of both chunks together
+  machine_.fail(EntryPoint::cuMemUnmap, 4, abi::CUDA_ERROR_UNKNOWN);  // and of the second alone
+  EXPECT_THROW(range.close(), Error);
+  EXPECT_EQ(heard, (std::vector<std::string>{"before 0+4", "after 2+2"})) << "what stays";
+  EXPECT_EQ(range.chunks().size(), 1u);
+  heard.clear();
+  range.close();
+  EXPECT_EQ(heard, (std::vector<std::string>{"before 2+2"}));
+}
+
 TEST_F(MappedRangeFaults, AFailedGrantChangesNoRight) {
   auto range = MappedRange::create(machine_.driver(), pages());
   range.append(2_MiB);
@@ -192,6 +219,69 @@ TEST_F(MappedRangeFaults, AFailedGrantChangesNoRight) {
   }
   range.grant(device1, AccessRights::read_write);
   EXPECT_NE(state(range), before);
+}
+
+TEST_F(MappedRangeFaults, AGrantThatIsReportedAsFailedLeavesNoRight) {
+  auto range = MappedRange::create(machine_.driver(), pages());
+  range.append(2_MiB);
+  range.map(8_MiB, 2_MiB);
+  range.map(16_MiB, 2_MiB);
+  const std::string before = state(range);
+  const AccessGrant change{device1, AccessRights::read_write};
+  for (std::uint64_t call = 1; call <= 3; ++call) {
+    const driver::Fault after{EntryPoint::cuMemSetAccess, call, abi::CUDA_ERROR_UNKNOWN, driver::FaultTiming::after,
+                              false};
+    machine_.faults().inject(after);
+    EXPECT_FALSE(range.try_grant(std::span(&change, 1))) << call;
+    EXPECT_EQ(state(range), before) << call;
+    machine_.faults().inject(after);
+    EXPECT_FALSE(range.try_revoke(device1)) << call;
+    EXPECT_EQ(state(range), before) << call;
+  }
+  // A refusal is no doubt: what was not done is not undone.
+  machine_.fail(EntryPoint::cuMemSetAccess, 1, abi::CUDA_ERROR_INVALID_DEVICE);
+  machine_.calls();
+  EXPECT_FALSE(range.try_grant(std::span(&change, 1)));
+  EXPECT_EQ(machine_.calls(), "cuMemSetAccess 1");
+  EXPECT_TRUE(range.try_grant(std::span(&change, 1)));
+  EXPECT_NE(state(range), before);
+}
+
+TEST_F(MappedRangeFaults, AddressesThatWereFreedAreNotTheRangesAnyMore) {
+  MappedRangeOptions options = pages();
+  options.capacity = 4_MiB;
+  auto range = MappedRange::create(machine_.driver(), options);
+  range.append(6_MiB);
+  ASSERT_EQ(machine_.alive().reservations, 2u);
+  machine_.fail(EntryPoint::cuMemAddressFree, 2, abi::CUDA_ERROR_UNKNOWN);  // of the first reservation
+  EXPECT_THROW(range.close(), Error);
+  EXPECT_EQ(range.capacity(), 4_MiB);
+  {
+    const auto others = AddressReservation::create(machine_.driver(), 4_MiB, 0, range.address() + 4_MiB);
+    ASSERT_EQ(others.address(), range.address() + 4_MiB);
+    const auto refused = range.try_append(6_MiB);
+    ASSERT_FALSE(refused) << "it would lie in the addresses of another";
+    EXPECT_EQ(refused.failure().kind, ErrorKind::out_of_address_space);
+  }
+  EXPECT_EQ(range.append(6_MiB), 0u) << "they are free again";
+  range.close();
+  EXPECT_EQ(machine_.alive(), Alive{});
+}
+
+TEST_F(MappedRangeFaults, WhatIsNotAskedForNeedsNoAddressesOutOfQuarantine) {
+  MappedRangeOptions options = pages();
+  options.chunks = ChunkPolicy::geometric();
+  auto range = MappedRange::create(machine_.driver(), options);
+  range.append(8_MiB);
+  machine_.fail(EntryPoint::cuMemSetAccess);
+  machine_.fail(EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN, true);
+  EXPECT_FALSE(range.try_map(12_MiB, 2_MiB));
+  ASSERT_EQ(range.quarantined().size(), 1u);
+  EXPECT_EQ(range.append(2_MiB), 8_MiB) << "of the 8 MiB that the policy asks for, 4 are free";
+  EXPECT_EQ(range.mapped_bytes(), 12_MiB);
+  EXPECT_FALSE(range.try_append(4_MiB)) << "these are needed";
+  machine_.faults().clear();
+  EXPECT_EQ(range.append(4_MiB), 10_MiB);
 }
 
 TEST_F(MappedRangeFaults, AFailedUnmapLeavesTheChunks) {

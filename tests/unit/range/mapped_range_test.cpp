@@ -320,6 +320,27 @@ TEST_F(MappedRangeTest, MapsAtOffsetsOfItsGranularityWhereNothingIs) {
   EXPECT_EQ(one.append(2_MiB), 12_MiB);
 }
 
+TEST_F(MappedRangeTest, MemoryThatEndsBehindAllAddressesIsRefused) {
+  const auto of_size = [&](std::size_t bytes) {
+    return SharedPhysicalMemory(PhysicalMemory::adopt(
+        machine_.driver(), PhysicalMemory::create(machine_.driver(), {}, 2_MiB).give_out(), {}, bytes));
+  };
+  const std::size_t most = SIZE_MAX / 2 / 2_MiB * 2_MiB;
+  auto one = range();
+  const auto refused = [&](const Result<void>& result) {
+    return !result && result.failure().kind == ErrorKind::invalid_use &&
+           result.failure().rule.find("No range has that many addresses") != std::string::npos;
+  };
+  EXPECT_TRUE(refused(one.try_map(2_MiB, of_size(most))));
+  EXPECT_TRUE(refused(one.try_map(SIZE_MAX / 2_MiB * 2_MiB, of_size(2_MiB))));
+  one.append(6_MiB);
+  const auto appended = one.try_append(of_size(most));
+  ASSERT_FALSE(appended);
+  EXPECT_EQ(appended.failure().kind, ErrorKind::invalid_use);
+  EXPECT_EQ(one.chunks().size(), 1u);
+  EXPECT_EQ(one.append(of_size(2_MiB)), 6_MiB);
+}
+
 TEST_F(MappedRangeTest, C39_AGrownRangeOwnsAllItsReservations) {
   auto one = range(small(4_MiB));
   one.append(4_MiB);
@@ -349,7 +370,15 @@ TEST_F(MappedRangeTest, ChunksDoNotLieAcrossReservations) {
   EXPECT_TRUE(border);
   auto other = range(small(6_MiB));
   other.append(4_MiB);
-  EXPECT_THROW(other.append(one.memory_at(0)), InvalidUse) << "4 MiB at 4 MiB would lie across";
+  const auto across = other.try_append(one.memory_at(0));
+  ASSERT_FALSE(across) << "4 MiB at 4 MiB would lie across";
+  EXPECT_EQ(across.failure().kind, ErrorKind::invalid_use);
+  EXPECT_NE(across.failure().way_out.find(std::to_string(6_MiB)), std::string::npos) << across.failure().way_out;
+  other.map(6_MiB, one.memory_at(0));
+  other.truncate(4_MiB);
+  other.map(4_MiB, 4_MiB);
+  EXPECT_EQ(other.chunks().size(), 3u) << "new memory is made in two";
+  other.truncate(4_MiB);
   other.append(2_MiB);
   EXPECT_EQ(other.append(one.memory_at(0)), 6_MiB);
 }
@@ -501,6 +530,14 @@ TEST_F(MappedRangeTest, C26_DevicesThatCannotReachAreReportedSoftly) {
   two.grant(device1);
   EXPECT_EQ(two.grant_where_reachable(all), (std::vector{DeviceOrdinal(2), DeviceOrdinal(3)}));
   EXPECT_THROW(one.grant(Location::device(DeviceOrdinal(2))), Error) << "asked for by name it is an error";
+  auto elsewhere = MappedRange::create(machine.driver(), small());
+  EXPECT_EQ(elsewhere.grant_where_reachable(all), std::vector{DeviceOrdinal(2)})
+      << "memory is to come where it is made";
+  MappedRangeOptions options = small();
+  options.grants = {{device1, AccessRights::read_write}};
+  elsewhere = MappedRange::create(machine.driver(), options);
+  elsewhere.append(2_MiB, device1);
+  EXPECT_EQ(elsewhere.grant_where_reachable(all), std::vector{DeviceOrdinal(3)}) << "there is none on device 0";
 }
 
 TEST_F(MappedRangeTest, AFailureAsksForAMissingFeatureOnce) {
@@ -569,6 +606,8 @@ TEST_F(MappedRangeTest, PinsForbidEveryChangeOfPages) {
       }
     }
     EXPECT_EQ(one.generation(), 0u);
+    EXPECT_NO_THROW(one.truncate(1)) << "no page is taken away";
+    EXPECT_EQ(one.size(), 1u);
     one.append(2_MiB);  // growing changes nothing that is there
   }
   one.replace(0, fresh);
@@ -750,6 +789,72 @@ TEST_F(MappedRangeTest, ObserversAreToldOfChunksAndOfWhatDidNotHappen) {
   heard.clear();
   one.unmap(0, 64_MiB);
   EXPECT_EQ(heard, (std::vector<std::string>{"before 4+2"}));
+}
+
+TEST_F(MappedRangeTest, ObserversHearThatAnotherStoppedTheChange) {
+  auto one = range();
+  one.append(2_MiB);
+  std::vector<std::string> heard;
+  const auto note = [&](const char* what) {
+    return [&heard, what](std::size_t, std::size_t) { heard.emplace_back(what); };
+  };
+  bool stop = true;
+  const auto first = one.observe({note("first before"), note("first after")});
+  const auto second = one.observe({[&](std::size_t, std::size_t) {
+                                     if (stop) throw std::runtime_error("not now");
+                                   },
+                                   note("second after")});
+  const auto third = one.observe({note("third before"), note("third after")});
+  EXPECT_THROW(one.unmap(0, 2_MiB), std::runtime_error);
+  EXPECT_EQ(heard, (std::vector<std::string>{"first before", "first after"}));
+  heard.clear();
+  stop = false;
+  one.unmap(0, 2_MiB);
+  EXPECT_EQ(heard, (std::vector<std::string>{"first before", "third before"}));
+  one.append(2_MiB);
+  heard.clear();
+  stop = true;
+  one = range();
+  EXPECT_EQ(heard, (std::vector<std::string>{"first before", "third before"})) << "the end is stopped by nobody";
+  clean_up_.failures.clear();
+}
+
+TEST_F(MappedRangeTest, AnUnknownGrantIsRefusedAtOnce) {
+  const Location nowhere{static_cast<LocationKind>(9), 0};
+  const auto seven = static_cast<AccessRights>(7);
+  auto one = range();
+  const auto refused = [&](const AccessGrant& change, const char* why) {
+    const auto result = one.try_grant(std::span(&change, 1));
+    return !result && result.failure().kind == ErrorKind::invalid_use &&
+           result.failure().rule.find(why) != std::string::npos;
+  };
+  EXPECT_TRUE(refused({device1, seven}, "no rights of the number 7"));
+  EXPECT_TRUE(refused({nowhere, AccessRights::read}, "no such kind of location"));
+  EXPECT_EQ(one.append(2_MiB), 0u);
+  EXPECT_TRUE(refused({device1, seven}, "no rights of the number 7"));
+  EXPECT_TRUE(refused({nowhere, AccessRights::none}, "no such kind of location"));
+  one.grant(device1, AccessRights::read);
+  EXPECT_EQ(one.append(2_MiB), 2_MiB);
+
+  MappedRangeOptions options = small();
+  options.grants = {{device0, seven}};
+  EXPECT_THROW(range(options), InvalidUse);
+  options.grants = {{nowhere, AccessRights::read}};
+  EXPECT_THROW(range(options), InvalidUse);
+  options.grants = {{device0, AccessRights::read}};
+  EXPECT_NO_THROW(range(options));
+  options.memory.location = nowhere;
+  EXPECT_THROW(range(options), InvalidUse);
+}
+
+TEST_F(MappedRangeTest, AFailedQuestionForDevicesIsAFailureOfTheGrant) {
+  auto one = range();
+  const AccessGrant change{device1, AccessRights::read};
+  machine_.fail(EntryPoint::cuDeviceGetCount, 1, abi::CUDA_ERROR_UNKNOWN);
+  const auto refused = one.try_grant(std::span(&change, 1));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure().call, "cuDeviceGetCount");
+  EXPECT_TRUE(one.try_grant(std::span(&change, 1)));
 }
 
 TEST_F(MappedRangeTest, FeaturesOfDeviceMemoryAreNotAskedOfTheHost) {

@@ -227,6 +227,10 @@ TEST_F(PhysicalSourceTest, RefusesOptionsThatClash) {
   EXPECT_THROW(source(options), InvalidUse);
   options.budgets.pop_back();
   EXPECT_NO_THROW(source(options));
+  options.budgets = {{Location::host(), 2_MiB}, {{LocationKind::host, 1}, 4_MiB}};
+  EXPECT_THROW(source(options), InvalidUse) << "the host at large has no number";
+  options.budgets = {{Location::host_numa(0), 2_MiB}, {Location::host_numa(1), 4_MiB}};
+  EXPECT_NO_THROW(source(options));
   options.pressure_wait = std::chrono::milliseconds(-1);
   EXPECT_THROW(source(options), InvalidUse);
   options.pressure_wait = std::chrono::milliseconds::max();
@@ -245,6 +249,35 @@ TEST_F(PhysicalSourceTest, AHookMayAskTheSource) {
   });
   EXPECT_TRUE(from->try_acquire({}, 2_MiB));
   EXPECT_EQ(calls, 1);
+}
+
+TEST_F(PhysicalSourceTest, HooksOfTwoSourcesMayAskEachOther) {
+  const auto one = source(budget(2_MiB));
+  const auto other = source(budget(2_MiB));
+  SharedPhysicalMemory of_one = one->acquire({}, 2_MiB);
+  const SharedPhysicalMemory of_other = other->acquire({}, 2_MiB);
+  int calls_of_one = 0;
+  int calls_of_other = 0;
+  const auto ask_other = one->add_reclaim_hook([&](const ReclaimRequest&) -> std::size_t {
+    if (++calls_of_one < 10) {
+      EXPECT_FALSE(other->try_acquire({}, 2_MiB));
+    }
+    of_one = {};
+    return 2_MiB;
+  });
+  const auto ask_one = other->add_reclaim_hook([&](const ReclaimRequest&) -> std::size_t {
+    if (++calls_of_other < 10) {
+      EXPECT_FALSE(one->try_acquire({}, 2_MiB));
+    }
+    return 0;
+  });
+  EXPECT_TRUE(one->try_acquire({}, 2_MiB));
+  EXPECT_EQ(calls_of_one, 1) << "what its hooks ask of it, by way of another, calls none again";
+  EXPECT_EQ(calls_of_other, 1);
+  of_one = one->acquire({}, 2_MiB);
+  EXPECT_TRUE(one->try_acquire({}, 2_MiB));
+  EXPECT_EQ(calls_of_one, 2) << "afterwards hooks are called as before";
+  EXPECT_EQ(calls_of_other, 2);
 }
 
 TEST_F(PhysicalSourceTest, HooksMayThrowAnything) {
