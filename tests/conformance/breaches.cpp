@@ -246,13 +246,6 @@ std::map<Rule, Breach> breaches_of_pools() {
         }}},
       {Rule::pool_live,
        {as_it_is, [](const DriverPointer& driver) { return driver->cuMemPoolDestroy(default_pool(*driver)); }}},
-      {Rule::pool_sharing,
-       {as_it_is,
-        [](const DriverPointer& driver) {
-          CUmemPoolProps properties = pool_properties();
-          properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-          return create_pool(driver, properties);
-        }}},
       {Rule::pool_capacity,
        {as_it_is,
         [](const DriverPointer& driver) {
