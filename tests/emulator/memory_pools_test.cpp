@@ -467,7 +467,7 @@ TEST_F(MemoryPools, AreOpenedWholly) {
   EXPECT_EQ(granted(grant_host()), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(granted({{CU_MEM_LOCATION_TYPE_INVALID, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}), CUDA_ERROR_NOT_SUPPORTED);
   const CUmemAccessDesc none = grant_device(9);
-  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolSetAccess(pool, &none, 0)) << "which grants nothing";
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolSetAccess(pool, &none, 0));  // which grants nothing
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemPoolSetAccess(pool, nullptr, 1));
   EXPECT_EQ(rights({CU_MEM_LOCATION_TYPE_HOST, 0}), CU_MEM_ACCESS_FLAGS_PROT_NONE);
   CUmemLocation nowhere{CU_MEM_LOCATION_TYPE_DEVICE, 9};
@@ -547,7 +547,7 @@ TEST_F(MemoryPools, OfTheHostAreSeenByTheProcess) {
   properties.location = {CU_MEM_LOCATION_TYPE_HOST, 0};
   const CUmemoryPool host = make(properties);
   const CUdeviceptr memory = allocate(5000, host, stream);
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemsetD8Async(memory, 7, 5000, stream)) << "no device was let in";
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemsetD8Async(memory, 7, 5000, stream));  // nobody was let in
   CUmemAccessDesc access = grant_device(0);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolSetAccess(host, &access, 1));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(memory, 7, 5000, stream));
