@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "conformance/answers.hpp"
@@ -23,7 +24,8 @@ std::string test_group_of(const std::string& id) {
 }
 
 std::string test_name(std::string group) {
-  std::replace(group.begin(), group.end(), '.', '_');
+  for (char& letter : group)
+    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
   return group;
 }
 
