@@ -58,6 +58,15 @@ CUresult EmulatedDriver::initialised_else(CUresult otherwise, Work&& work) noexc
   });
 }
 
+// For calls that need no driver, before cuInit; once it was called, it is as with all others.
+template <class Work>
+CUresult EmulatedDriver::without_driver(Work&& work) noexcept {
+  return answer([&]() -> Answer {
+    if (Answer refused = check_initialised(); !refused.ok() && refused.rule != Rule::driver_initialised) return refused;
+    return work();
+  });
+}
+
 template <class Work>
 CUresult EmulatedDriver::with_context(Work&& work) noexcept {
   return initialised([&]() -> Answer {

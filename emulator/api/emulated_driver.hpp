@@ -71,7 +71,8 @@ class EmulatedDriver final : public driver::Interface {
   // An object of the caller's, and the references to it that are the caller's.
   struct UserObject {
     std::weak_ptr<void> object;
-    std::vector<std::shared_ptr<void>> references;
+    std::uint64_t references = 0;
+    std::shared_ptr<void> held;  // while there are any
   };
 
   using MemoryPoolPointer = std::shared_ptr<model::MemoryPool>;
@@ -126,6 +127,8 @@ class EmulatedDriver final : public driver::Interface {
   template <class Work>
   CUresult initialised_else(CUresult otherwise, Work&& work) noexcept;
   template <class Work>
+  CUresult without_driver(Work&& work) noexcept;
+  template <class Work>
   CUresult with_context(Work&& work) noexcept;
   template <class Work>
   CUresult with_stream(CUstream handle, Work&& work) noexcept;
@@ -177,8 +180,10 @@ class EmulatedDriver final : public driver::Interface {
   [[nodiscard]] Answer check_pools_supported() const;
   Answer find_pool(CUmemoryPool handle, MemoryPoolPointer* pool);
   [[nodiscard]] Answer check_pool_location(CUmemAllocationType type, const CUmemLocation& location) const;
-  [[nodiscard]] Answer check_pool_handle_types(const CUmemPoolProps& properties) const;
+  [[nodiscard]] static Answer check_pool_handle_types(const CUmemPoolProps& properties);
   [[nodiscard]] Answer check_pool_properties(const CUmemPoolProps& properties) const;
+  [[nodiscard]] Answer check_new_pool(const CUmemPoolProps& properties);
+  [[nodiscard]] static model::Place place_of_pool(const PoolLocation& location);
   [[nodiscard]] Answer check_pool_access(model::Place place, const CUmemLocation& location) const;
   CUmemoryPool add_pool(const PoolLocation& location, std::uint64_t max_bytes);
   PoolsOfLocation& pools_of_locked(const PoolLocation& location);
@@ -190,6 +195,7 @@ class EmulatedDriver final : public driver::Interface {
   Answer free_in_stream(CUdeviceptr pointer, const StreamEntry& entry);
   void undo_allocation(CUdeviceptr address, model::MemoryPool& pool) noexcept;
   bool free_pooled(CUdeviceptr address, Answer& freed);
+  Answer free_heap(CUdeviceptr pointer);
   MemoryPoolPointer graph_pool(int device);
   Answer capture_allocation(CUdeviceptr* pointer, std::size_t bytes, const model::MemoryPool& like,
                             const StreamEntry& entry);
@@ -219,6 +225,7 @@ class EmulatedDriver final : public driver::Interface {
 
   // User objects.
   Answer find_user_object(CUuserObject handle, unsigned count, std::shared_ptr<UserObject>* found);
+  static Answer release_own(UserObject& object, unsigned count, std::shared_ptr<void>& released);
 
   // Kernels.
   void add_kernel(HostKernel kernel);

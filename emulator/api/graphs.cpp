@@ -134,11 +134,13 @@ CUresult EmulatedDriver::cuStreamUpdateCaptureDependencies(CUstream stream, CUgr
                                                            size_t dependency_count, unsigned int flags) {
   return initialised([&]() -> Answer {
     constexpr unsigned set_dependencies = 1;  // CU_STREAM_SET_CAPTURE_DEPENDENCIES; 0 adds
-    if (flags > set_dependencies || (dependencies == nullptr && dependency_count != 0))
-      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
-              fmt::format("dependencies must not be null, flags must be known (are {:#x})", flags)};
     StreamEntry entry;
     if (Answer refused = find_stream(stream, &entry); !refused.ok()) return refused;
+    const bool captured = is_captured(entry.stream);  // that it is not is told first
+    if (captured && (flags > set_dependencies || (dependencies == nullptr && dependency_count != 0)))
+      return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
+              fmt::format("dependencies must not be null, flags must be known (are {:#x})", flags)};
+    if (!captured) dependency_count = 0;
     std::vector<const execution::GraphNode*> nodes;
     for (std::size_t index = 0; index < dependency_count; ++index)
       nodes.push_back(reinterpret_cast<const execution::GraphNode*>(dependencies[index]));

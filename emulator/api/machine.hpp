@@ -59,7 +59,6 @@ class Access {
 struct PendingFree {
   CUdeviceptr address = 0;
   std::uint64_t token = 0;
-  bool of_heap = false;  // it is memory of cuMemAlloc
 };
 
 struct AddressRange {
@@ -147,10 +146,12 @@ class Machine final : private model::HostViewListener {
     return work(stream_ordered_memory_);
   }
 
-  // cuMemFreeAsync of memory of pools and of cuMemAlloc: from begin_free on nobody else may ask for it.
+  // cuMemFreeAsync of memory of pools: from begin_free on nobody else may ask for it.
   Answer begin_free(CUdeviceptr address, model::StreamId stream, PendingFree& free);
   void cancel_free(const PendingFree& free) noexcept;
   void finish_free(const PendingFree& free) noexcept;
+  // Whether it lies in an allocation of a pool.
+  [[nodiscard]] bool is_pooled(CUdeviceptr address);
 
   // What the real driver lets pass although the rule forbids it: refused in strict mode, else a warning.
   Answer tolerated(Rule rule, std::string detail);

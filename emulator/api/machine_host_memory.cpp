@@ -69,6 +69,7 @@ std::optional<unsigned> Machine::host_flags(std::uintptr_t address, int device) 
   if (facts->is_mapping() && facts->open_to(device)) return CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
   const auto range = find_host_range(address);
   if (!range) return std::nullopt;
+  if (range->managed_by >= 0) return CU_MEMHOSTALLOC_DEVICEMAP;
   // With unified addresses all page-locked memory is mapped for devices.
   const unsigned kept =
       range->allocated ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED : CU_MEMHOSTREGISTER_PORTABLE;

@@ -18,28 +18,23 @@ bool Machine::view_of_chunk(const model::PoolChunk& chunk, bool visible) noexcep
 
 Answer Machine::begin_free(CUdeviceptr address, model::StreamId stream, PendingFree& free) {
   const std::lock_guard lock(mutex_);
-  const model::HeapAllocation* const allocation = heap_.find(address);
-  free = {address, 0, allocation != nullptr};
-  Answer begun = free.of_heap ? heap_.begin_free(address, &free.token)
-                              : stream_ordered_memory_.begin_free(address, stream, &free.token);
-  if (begun.ok()) tokens_taken_.erase(address);
-  return begun;
+  free.address = address;
+  return stream_ordered_memory_.begin_free(address, stream, &free.token);
 }
 
 void Machine::cancel_free(const PendingFree& free) noexcept {
   const std::lock_guard lock(mutex_);
-  if (free.of_heap)
-    heap_.cancel_free(free.address, free.token);
-  else
-    stream_ordered_memory_.cancel_free(free.address, free.token);
+  stream_ordered_memory_.cancel_free(free.address, free.token);
 }
 
 void Machine::finish_free(const PendingFree& free) noexcept {
   const std::lock_guard lock(mutex_);
-  if (free.of_heap)
-    heap_.finish_free(free.address, free.token);
-  else
-    stream_ordered_memory_.finish_free(free.address, free.token);
+  stream_ordered_memory_.finish_free(free.address, free.token);
+}
+
+bool Machine::is_pooled(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  return stream_ordered_memory_.find(address) != nullptr;
 }
 
 }  // namespace cuvmm::emulator::api

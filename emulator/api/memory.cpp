@@ -43,20 +43,25 @@ void EmulatedDriver::drain_others(std::uint64_t address, std::uint64_t bytes) {
   }
 }
 
+// cuMemFree of memory of cuMemAlloc, and cuMemFreeAsync, which waits, too.
+Answer EmulatedDriver::free_heap(CUdeviceptr pointer) {
+  if (const auto allocation = machine_.find_heap_allocation(pointer); allocation && allocation->address == pointer)
+    if (Answer finished = drain_users(allocation->owner, allocation->address, allocation->bytes); !finished.ok())
+      return finished;
+  return machine_.free(pointer);
+}
+
 CUresult EmulatedDriver::cuMemFree(CUdeviceptr pointer) {
   return initialised([&]() -> Answer {
     if (pointer == 0) return {};
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    if (const auto allocation = machine_.find_heap_allocation(pointer); allocation && allocation->address == pointer)
-      if (Answer finished = drain_users(allocation->owner, allocation->address, allocation->bytes); !finished.ok())
-        return finished;
     if (const auto managed = machine_.find_managed(pointer)) {
       if (Answer finished = drain_users(managed->owner, managed->address, managed->bytes); !finished.ok())
         return finished;
       return machine_.free_host(reinterpret_cast<void*>(managed->address));
     }
     if (Answer freed; free_pooled(pointer, freed)) return freed;
-    return machine_.free(pointer);
+    return free_heap(pointer);
   });
 }
 

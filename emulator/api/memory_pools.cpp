@@ -99,13 +99,14 @@ bool on_host(const CUmemLocation& location) {
 }
 
 // A device or the host has all rights to a pool's memory, or none; its owner has all.
-Answer check_pool_rights(CUmemAccess_flags flags, bool of_owner) {
+Answer check_pool_rights(CUmemAccess_flags flags, Accessor of, Accessor owner) {
   if (flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return {};
   if (flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_access, "flags are READ"};
   if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
     return {CUDA_ERROR_INVALID_VALUE, Rule::pool_access, fmt::format("flags are {}", static_cast<int>(flags))};
-  if (of_owner) return {CUDA_ERROR_INVALID_DEVICE, Rule::pool_access, "flags are NONE for the pool's own location"};
-  return {};
+  if (of.bit() != owner.bit()) return {};
+  return {owner.is_host() ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_DEVICE, Rule::pool_access,
+          "flags are NONE for the pool's own location"};
 }
 
 }  // namespace
@@ -151,17 +152,12 @@ Answer EmulatedDriver::check_pool_location(CUmemAllocationType type, const CUmem
   }
 }
 
-// Pools of other processes do not exist here, so a pool that is to be shared is refused at once, as a driver does that
-// cannot share it.
-Answer EmulatedDriver::check_pool_handle_types(const CUmemPoolProps& properties) const {
+// Which handles a pool can be shared by. Unlike cuMemCreate, creation asks nobody whether fabric handles may be made.
+Answer EmulatedDriver::check_pool_handle_types(const CUmemPoolProps& properties) {
   const auto types = static_cast<unsigned>(properties.handleTypes);
   constexpr unsigned known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;
-  if (types == 0) return {};
-  if ((types & ~known) != 0 || properties.location.type == CU_MEM_LOCATION_TYPE_HOST)
-    return refused_properties(fmt::format("handleTypes is {:#x}", types));
-  if ((types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !machine_.configuration().profile.imex_channel)
-    return {CUDA_ERROR_NOT_PERMITTED, Rule::create_fabric_permission, "there is no IMEX channel"};
-  return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_sharing, fmt::format("handleTypes is {:#x}", types)};
+  if ((types & ~known) == 0 && (types == 0 || properties.location.type != CU_MEM_LOCATION_TYPE_HOST)) return {};
+  return refused_properties(fmt::format("handleTypes is {:#x}", types));
 }
 
 Answer EmulatedDriver::check_pool_properties(const CUmemPoolProps& properties) const {
@@ -171,21 +167,33 @@ Answer EmulatedDriver::check_pool_properties(const CUmemPoolProps& properties) c
   if (!managed && properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
     return refused_properties(fmt::format("allocType is {}", static_cast<int>(properties.allocType)));
   if (Answer refused = check_pool_location(properties.allocType, properties.location); !refused.ok()) return refused;
-  constexpr unsigned short hardware_decompression = 2;  // CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS
-  if ((properties.usage & ~hardware_decompression) != 0 || properties.win32SecurityAttributes != nullptr)
-    return refused_properties(fmt::format("usage is {:#x}, win32SecurityAttributes {}", properties.usage,
-                                          fmt::ptr(properties.win32SecurityAttributes)));
   if (std::any_of(std::begin(properties.reserved), std::end(properties.reserved), [](auto byte) { return byte != 0; }))
     return refused_properties("reserved is not zero");
   return check_pool_handle_types(properties);
 }
 
+// A pool that is to be made: a device that there is not is a wrong property here.
+Answer EmulatedDriver::check_new_pool(const CUmemPoolProps& properties) {
+  Answer refused = check_pool_properties(properties);
+  if (refused.code == CUDA_ERROR_INVALID_DEVICE) return refused_properties(std::move(refused.detail));
+  if (!refused.ok()) return refused;
+  const Place place = place_of_pool(PoolLocation::of(properties.allocType, properties.location));
+  const std::uint64_t total = machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.total(place); });
+  if (properties.maxSize <= total) return {};
+  return {CUDA_ERROR_OUT_OF_MEMORY, Rule::pool_capacity,
+          fmt::format("maxSize is {}, there are {} bytes", properties.maxSize, total)};
+}
+
 // Managed memory is the process's own, wherever it is preferred.
+Place EmulatedDriver::place_of_pool(const PoolLocation& location) {
+  const bool on_device =
+      location.where == CU_MEM_LOCATION_TYPE_DEVICE && location.type != CU_MEM_ALLOCATION_TYPE_MANAGED;
+  return on_device ? Place::on_device(location.id) : Place::on_host();
+}
+
 CUmemoryPool EmulatedDriver::add_pool(const PoolLocation& location, std::uint64_t max_bytes) {
-  const bool managed = location.type == CU_MEM_ALLOCATION_TYPE_MANAGED;
-  const bool of_device = location.where == CU_MEM_LOCATION_TYPE_DEVICE;
-  const model::PoolKind kind{of_device && !managed ? Place::on_device(location.id) : Place::on_host(), max_bytes,
-                             managed, of_device ? location.id : 0};
+  const model::PoolKind kind{place_of_pool(location), max_bytes, location.type == CU_MEM_ALLOCATION_TYPE_MANAGED,
+                             location.where == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : 0};
   const MemoryPoolPointer pool =
       machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.create_pool(kind); });
   CUmemoryPool handle = nullptr;
@@ -272,7 +280,7 @@ CUresult EmulatedDriver::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProp
   return initialised([&]() -> Answer {
     if (pool == nullptr || properties == nullptr) return null_argument("pool and poolProps");
     if (Answer refused = check_pools_supported(); !refused.ok()) return refused;
-    if (Answer refused = check_pool_properties(*properties); !refused.ok()) return refused;
+    if (Answer refused = check_new_pool(*properties); !refused.ok()) return refused;
     const std::lock_guard lock(pools_of_locations_mutex_);
     const auto location = PoolLocation::of(properties->allocType, properties->location);
     std::map<CUmemoryPool, PoolLocation> created;  // what needs memory comes first
@@ -331,10 +339,9 @@ CUresult EmulatedDriver::cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_at
 Answer EmulatedDriver::check_pool_access(Place place, const CUmemLocation& location) const {
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     if (on_host(location) && place.is_host()) return {};
-    if (on_host(location))
-      return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_access, "the host cannot be let into memory of a device"};
-    return {CUDA_ERROR_INVALID_VALUE, Rule::pool_access,
-            fmt::format("location type is {}", static_cast<int>(location.type))};
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_access,
+            fmt::format("location type is {}: only devices can be let into memory of a device",
+                        static_cast<int>(location.type))};
   }
   if (Answer refused = check_device(location.id); !refused.ok()) return refused;
   const bool reachable = place.is_host() || location.id == place.device ||
@@ -348,14 +355,14 @@ CUresult EmulatedDriver::cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAcce
   return initialised([&]() -> Answer {
     MemoryPoolPointer pool;
     if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
-    if (descriptors == nullptr || count == 0) return null_argument("map, and count 0,");
+    if (descriptors == nullptr) return null_argument("map");
     const Place place = pool->place();
     const Accessor owner = place.is_host() ? Accessor::host() : Accessor::device(place.device);
     for (std::size_t index = 0; index < count; ++index) {
       const CUmemAccessDesc& descriptor = descriptors[index];
       if (Answer refused = check_pool_access(place, descriptor.location); !refused.ok()) return refused;
-      const bool of_owner = accessor_of(descriptor.location).bit() == owner.bit();
-      if (Answer refused = check_pool_rights(descriptor.flags, of_owner); !refused.ok()) return refused;
+      if (Answer refused = check_pool_rights(descriptor.flags, accessor_of(descriptor.location), owner); !refused.ok())
+        return refused;
     }
     machine_.with_pools([&](StreamOrderedMemory&) {
       for (std::size_t index = 0; index < count; ++index)

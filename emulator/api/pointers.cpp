@@ -64,10 +64,12 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
                                    : PointerFacts::Kind::device_pool;
     facts.device = place.is_host() ? pool.device : place.device;
     facts.range = facts.mapping = {allocation->address, allocation->bytes};
+    if (facts.kind == PointerFacts::Kind::device_pool && !allocation->graph)
+      if (const model::PoolChunk* const chunk = allocation->pool->chunk_at(pointer))
+        facts.mapping = {chunk->address, chunk->bytes};
     facts.rights = allocation->pool->rights;
     facts.pool = allocation->pool->handle;
     facts.buffer_id = allocation->id;
-    facts.tokens_taken = tokens_taken_.contains(allocation->address);
     return facts;
   }
   if (const HostRange* range = host_range(pointer)) {
@@ -90,7 +92,7 @@ std::optional<AddressRange> Machine::address_range(CUdeviceptr pointer, int devi
   const auto facts = pointer_facts(pointer);
   if (!facts || !facts->open_to(device)) return std::nullopt;
   if (facts->kind == PointerFacts::Kind::host_mapping) return AddressRange{0, facts->mapping.bytes};  // no device's
-  return facts->mapping;
+  return facts->is_pooled() ? facts->range : facts->mapping;
 }
 
 void Machine::note_tokens_taken(const PointerFacts& facts) {
@@ -129,12 +131,13 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
       return give(data, pointer);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: {
       if (on_host || managed) return unknown_attribute(attribute);
+      if (facts->is_pooled()) return give(data, std::array<unsigned long long, 2>{});  // there are none
       machine_.note_tokens_taken(*facts);
       const std::array<unsigned long long, 2> tokens = {facts->mapping.address, 1};
       return give(data, tokens);
     }
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return give(data, facts->tokens_taken ? 1U : 0U);
+      return give(data, facts->tokens_taken || facts->kind == PointerFacts::Kind::managed ? 1U : 0U);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       return give(data, facts->legacy_ipc ? 1U : 0U);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:

@@ -84,9 +84,7 @@ bool EmulatedDriver::free_pooled(CUdeviceptr address, Answer& freed) {
   return machine_.with_pools([&](StreamOrderedMemory& memory) {
     const model::PoolAllocation* allocation = memory.find(address);
     if (allocation == nullptr || allocation->address != address) return false;
-    std::uint64_t token = 0;
-    freed = memory.begin_free(address, 0, &token);
-    if (freed.ok()) memory.finish_free(address, token);
+    freed = memory.free_now(address);
     return true;
   });
 }
@@ -155,6 +153,10 @@ CUresult EmulatedDriver::cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
     if (Answer refused = find_working_stream(stream, &entry); !refused.ok()) return refused;
     if (pointer == 0) return {};
     if (is_captured(entry.stream)) return capture_free(pointer, entry);
+    if (machine_.find_managed(pointer))
+      return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_pointer,
+              fmt::format("{:#x} is memory of cuMemAllocManaged", pointer)};
+    if (machine_.find_heap_allocation(pointer)) return free_heap(pointer);
     return free_in_stream(pointer, entry);
   });
 }

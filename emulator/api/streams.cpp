@@ -136,6 +136,7 @@ CUresult EmulatedDriver::cuStreamGetPriority(CUstream stream, int* priority) {
   return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
     if (priority == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "priority must not be null"};
     if (Answer refused = engine_.check_context(entry.stream->context); !refused.ok()) return refused;
+    if (Answer refused = engine_.check_capture_of(entry.stream); !refused.ok()) return refused;
     *priority = entry.stream->priority;
     return {};
   });

@@ -35,28 +35,40 @@ auto same_as(const std::shared_ptr<void>& object) {
   };
 }
 
+Answer too_many(unsigned count, std::uint64_t references) {
+  return invalid(fmt::format("count is {} of {} references", count, references));
+}
+
 }  // namespace
+
+// Takes references of the caller's away; with the last one goes what holds the object, to `released`.
+Answer EmulatedDriver::release_own(UserObject& object, unsigned count, std::shared_ptr<void>& released) {
+  if (count > object.references) return too_many(count, object.references);
+  object.references -= count;
+  if (object.references == 0) released = std::move(object.held);
+  return {};
+}
 
 Answer EmulatedDriver::find_user_object(CUuserObject handle, unsigned count, std::shared_ptr<UserObject>* found) {
   *found = user_objects_.find(handle);
   if (*found == nullptr || (*found)->object.expired())
     return invalid(fmt::format("{} is no user object", fmt::ptr(handle)));
-  if (count == 0 || count > static_cast<unsigned>(INT32_MAX)) return invalid(fmt::format("count is {}", count));
+  if (count == 0) return invalid("count is 0");
   return {};
 }
 
 CUresult EmulatedDriver::cuUserObjectCreate(CUuserObject* object, void* pointer, CUhostFn destroy,
                                             unsigned int initial_references, unsigned int flags) {
-  return initialised([&]() -> Answer {
+  return without_driver([&]() -> Answer {
     if (object == nullptr || destroy == nullptr) return invalid("object_out and destroy must not be null");
-    if (initial_references == 0 || initial_references > static_cast<unsigned>(INT32_MAX) ||
-        flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+    if (initial_references == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
       return invalid(
           fmt::format("initialRefcount is {}, flags are {:#x}, must be NO_DESTRUCTOR_SYNC", initial_references, flags));
     const auto made = std::make_shared<UserObject>();
     const auto destruction = std::make_shared<Destruction>();
     made->object = destruction;
-    made->references.assign(initial_references, destruction);
+    made->held = destruction;
+    made->references = initial_references;
     *object = user_objects_.add(made);
     destruction->pointer = pointer;
     destruction->destroy = destroy;  // from here on, since nothing fails any more
@@ -65,32 +77,29 @@ CUresult EmulatedDriver::cuUserObjectCreate(CUuserObject* object, void* pointer,
 }
 
 CUresult EmulatedDriver::cuUserObjectRetain(CUuserObject handle, unsigned int count) {
-  return initialised([&]() -> Answer {
+  return without_driver([&]() -> Answer {
     const std::lock_guard lock(user_objects_mutex_);
     std::shared_ptr<UserObject> found;
     if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
-    found->references.resize(found->references.size() + count, found->object.lock());
+    found->held = found->object.lock();
+    found->references += count;
     return {};
   });
 }
 
 CUresult EmulatedDriver::cuUserObjectRelease(CUuserObject handle, unsigned int count) {
-  std::vector<std::shared_ptr<void>> released;  // ends without the lock: the last one calls the object's destructor
-  return initialised([&]() -> Answer {
+  std::shared_ptr<void> released;  // ends without the lock: the last one calls the object's destructor
+  return without_driver([&]() -> Answer {
     const std::lock_guard lock(user_objects_mutex_);
     std::shared_ptr<UserObject> found;
     if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
-    auto& held = found->references;
-    if (count > held.size()) return invalid(fmt::format("count is {} of {} references", count, held.size()));
-    released.assign(held.end() - count, held.end());
-    held.resize(held.size() - count);
-    return {};
+    return release_own(*found, count, released);
   });
 }
 
 CUresult EmulatedDriver::cuGraphRetainUserObject(CUgraph graph, CUuserObject handle, unsigned int count,
                                                  unsigned int flags) {
-  return initialised([&]() -> Answer {
+  return without_driver([&]() -> Answer {
     const std::lock_guard lock(user_objects_mutex_);
     const auto keeper = graphs_.find(graph);
     if (keeper == nullptr || (flags & ~CU_GRAPH_USER_OBJECT_MOVE) != 0)
@@ -98,17 +107,16 @@ CUresult EmulatedDriver::cuGraphRetainUserObject(CUgraph graph, CUuserObject han
     std::shared_ptr<UserObject> found;
     if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
     const bool move = (flags & CU_GRAPH_USER_OBJECT_MOVE) != 0;
-    if (move && count > found->references.size())
-      return invalid(fmt::format("count is {} of {} references", count, found->references.size()));
+    if (move && count > found->references) return too_many(count, found->references);
     keeper->kept.insert(keeper->kept.end(), count, found->object.lock());
-    if (move) found->references.resize(found->references.size() - count);
-    return {};
+    std::shared_ptr<void> moved;  // the graph has the object now
+    return move ? release_own(*found, count, moved) : Answer{};
   });
 }
 
 CUresult EmulatedDriver::cuGraphReleaseUserObject(CUgraph graph, CUuserObject handle, unsigned int count) {
   std::vector<std::shared_ptr<void>> released;  // as above
-  return initialised([&]() -> Answer {
+  return without_driver([&]() -> Answer {
     const std::lock_guard lock(user_objects_mutex_);
     const auto keeper = graphs_.find(graph);
     if (keeper == nullptr) return invalid(fmt::format("{} is no graph", fmt::ptr(graph)));

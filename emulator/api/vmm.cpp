@@ -75,9 +75,9 @@ CUresult EmulatedDriver::cuMemGetAccess(unsigned long long* flags, const CUmemLo
   return initialised([&]() -> Answer {
     Answer answer =
         machine_.with_memory([&](VirtualMemory& memory) { return memory.get_access(flags, location, pointer); });
-    // Memory of cuMemAlloc has addresses, but no rights of this kind.
+    // Memory of cuMemAlloc and of pools has addresses, but no rights of this kind.
     const bool unmapped = answer.code == CUDA_ERROR_INVALID_VALUE && answer.rule == Rule::access_query;
-    if (unmapped && machine_.find_heap_allocation(pointer)) return {};
+    if (unmapped && (machine_.find_heap_allocation(pointer) || machine_.is_pooled(pointer))) return {};
     return answer;
   });
 }

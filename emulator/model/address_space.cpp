@@ -80,6 +80,23 @@ void AddressSpace::give_back(CUdeviceptr address, std::uint64_t bytes) noexcept 
   free_.insert(std::move(piece));
 }
 
+void AddressSpace::divide() {
+  Pieces spare;
+  spare.emplace(0, 0);
+  spares_.reserve(spares_.size() + 1);
+  spares_.push_back(spare.extract(spare.begin()));
+}
+
+std::uint64_t AddressSpace::free_at_begin() const {
+  return free_.empty() || free_.begin()->first != base_ ? 0 : free_.begin()->second;
+}
+
+std::uint64_t AddressSpace::free_at_end() const {
+  if (free_.empty()) return 0;
+  const auto& [address, bytes] = *free_.rbegin();
+  return address + bytes == end() ? bytes : 0;
+}
+
 std::uint64_t AddressSpace::largest_free_piece() const {
   std::uint64_t largest = 0;
   for (const auto& [address, bytes] : free_) largest = std::max(largest, bytes);

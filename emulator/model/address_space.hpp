@@ -27,6 +27,12 @@ class AddressSpace {
   // Gives back a piece that take() answered or take_at() took, whole.
   void give_back(CUdeviceptr address, std::uint64_t bytes) noexcept;
 
+  // A piece that was taken is to be given back as one piece more.
+  void divide();
+
+  // How much is free before and behind all that is taken.
+  [[nodiscard]] std::uint64_t free_at_begin() const;
+  [[nodiscard]] std::uint64_t free_at_end() const;
   [[nodiscard]] std::uint64_t largest_free_piece() const;
   [[nodiscard]] std::uint64_t total_bytes() const { return bytes_; }
   [[nodiscard]] CUdeviceptr end() const { return base_ + bytes_; }

@@ -95,7 +95,7 @@ Answer DeviceHeap::allocate(CUdeviceptr* address, std::uint64_t bytes, int devic
   // What needs memory comes first, so that a failure leaves everything as it was.
   std::map<CUdeviceptr, HeapAllocation> made;
   HeapAllocation& allocation = made[0];
-  allocation = {0, bytes, device, owner, 0, 0, 0};
+  allocation = {0, bytes, device, owner, 0, 0};
   if (Answer answer = place(allocation); !answer.ok()) return answer;
   *address = allocation.address;
   auto node = made.extract(made.begin());
@@ -116,31 +116,8 @@ Answer DeviceHeap::free(CUdeviceptr address) {
   if (found == allocations_.end() || found->second.opened > 0)
     return {CUDA_ERROR_INVALID_VALUE, Rule::heap_pointer,
             fmt::format("{:#x} was not allocated by cuMemAlloc", address)};
-  if (found->second.free_token != 0)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::heap_pointer, fmt::format("{:#x} was freed in a stream", address)};
   remove(found);
   return {};
-}
-
-Answer DeviceHeap::begin_free(CUdeviceptr address, std::uint64_t* token) {
-  const auto found = allocations_.find(address);
-  if (found == allocations_.end() || found->second.opened > 0 || found->second.free_token != 0)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::pool_pointer, fmt::format("{:#x} is no live allocation", address)};
-  *token = found->second.free_token = next_token_++;
-  return {};
-}
-
-std::map<CUdeviceptr, HeapAllocation>::iterator DeviceHeap::find_freed(CUdeviceptr address, std::uint64_t token) {
-  const auto found = allocations_.find(address);
-  return found != allocations_.end() && found->second.free_token == token ? found : allocations_.end();
-}
-
-void DeviceHeap::cancel_free(CUdeviceptr address, std::uint64_t token) noexcept {
-  if (const auto found = find_freed(address, token); found != allocations_.end()) found->second.free_token = 0;
-}
-
-void DeviceHeap::finish_free(CUdeviceptr address, std::uint64_t token) noexcept {
-  if (const auto found = find_freed(address, token); found != allocations_.end()) remove(found);
 }
 
 void DeviceHeap::remove(std::map<CUdeviceptr, HeapAllocation>::iterator allocation) noexcept {
@@ -173,7 +150,7 @@ Answer DeviceHeap::open(CUdeviceptr* address, const Segment& range, ContextId ow
             fmt::format("{} bytes asked, the largest free piece of addresses has {}", whole,
                         addresses_.largest_free_piece())};
   try {
-    allocations_[*where + range.offset] = {*where + range.offset, range.bytes, device, owner, *where, 1, 0};
+    allocations_[*where + range.offset] = {*where + range.offset, range.bytes, device, owner, *where, 1};
     blocks_.emplace(*where, Block{range.allocation, whole, device, owner, false, AddressSpace(0, whole), 1});
   } catch (...) {
     allocations_.erase(*where + range.offset);

@@ -22,8 +22,7 @@ struct HeapAllocation {
   int device = 0;
   ContextId owner = 0;
   CUdeviceptr block = 0;
-  std::uint32_t opened = 0;      // how often open() answered it; 0: it was allocated
-  std::uint64_t free_token = 0;  // of a free in the order of a stream that has not run; 0: there is none
+  std::uint32_t opened = 0;  // how often open() answered it; 0: it was allocated
 };
 
 // Small allocations share blocks of one granule, at multiples of 512 bytes; larger ones have a block each. Not
@@ -35,12 +34,6 @@ class DeviceHeap {
 
   Answer allocate(CUdeviceptr* address, std::uint64_t bytes, int device, ContextId owner);
   Answer free(CUdeviceptr address);
-
-  // A free in the order of a stream: from begin_free on nobody else may free the allocation. `token` is what the others
-  // take; they do nothing if the allocation has gone meanwhile, with its owner.
-  Answer begin_free(CUdeviceptr address, std::uint64_t* token);
-  void cancel_free(CUdeviceptr address, std::uint64_t token) noexcept;
-  void finish_free(CUdeviceptr address, std::uint64_t token) noexcept;
 
   // Gives memory of another process's heap an address, the same one each time `owner` opens it until it has closed it
   // as often. Takes a reference to the memory.
@@ -76,7 +69,6 @@ class DeviceHeap {
   Answer add_block(std::uint64_t bytes, int device, ContextId owner, bool shared, Blocks::iterator* added);
   std::optional<CUdeviceptr> take_addresses(std::uint64_t bytes, Allocation& memory);
   [[nodiscard]] HeapAllocation* find_opened(const Segment& range, ContextId owner);
-  [[nodiscard]] std::map<CUdeviceptr, HeapAllocation>::iterator find_freed(CUdeviceptr address, std::uint64_t token);
   void remove(std::map<CUdeviceptr, HeapAllocation>::iterator allocation) noexcept;
   bool take_from(Blocks::iterator block, HeapAllocation& allocation);
   void release_block(Blocks::iterator block) noexcept;
@@ -87,7 +79,6 @@ class DeviceHeap {
   Blocks blocks_;
   CUdeviceptr next_block_ = 0;  // where the latest block ends: addresses just freed are not given out again at once
   std::map<CUdeviceptr, HeapAllocation> allocations_;
-  std::uint64_t next_token_ = 1;
 };
 
 }  // namespace cuvmm::emulator::model

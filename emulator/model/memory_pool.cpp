@@ -1,6 +1,8 @@
 #include "emulator/model/memory_pool.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace cuvmm::emulator::model {
 namespace {
@@ -14,48 +16,110 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
 
 }  // namespace
 
+MemoryPool::MemoryPool(const PoolSources& sources, PoolKind kind, Addresses addresses)
+    : sources_(sources), kind_(kind), addresses_(addresses), numbers_(sources.granularity, std::uint64_t{1} << 62) {}
+
+AddressSpace& MemoryPool::places() {
+  return addresses_ == Addresses::of_chunks ? sources_.addresses : numbers_;
+}
+
+std::uint64_t MemoryPool::limit() const {
+  const std::uint64_t rounded = round_up(kind_.max_bytes, chunk_bytes);
+  return rounded < kind_.max_bytes || kind_.max_bytes == 0 ? ~std::uint64_t{0} : rounded;
+}
+
 bool MemoryPool::take(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& extent) {
   if (take_held(bytes, alignment, extent)) return true;
-  const std::uint64_t least = round_up(bytes, sources_.granularity);
-  if (least < bytes) return false;
-  const bool added = add_chunk(round_up(bytes, chunk_bytes)) || add_chunk(least);
-  if (added) return take_held(bytes, alignment, extent);
+  const std::uint64_t granularity = sources_.granularity;
+  if (round_up(bytes, granularity) < bytes) return false;
+  if (grow(bytes, alignment, chunk_bytes) || grow(bytes, alignment, granularity))
+    return take_held(bytes, alignment, extent);
   // What lies unused in chunks that are too small makes room for one that is not.
-  if (give_back_unused() && add_chunk(least)) return take_held(bytes, alignment, extent);
-  note_attempt(least);
+  if (give_back_unused() && grow(bytes, alignment, granularity)) return take_held(bytes, alignment, extent);
+  note_attempt(round_up(bytes, granularity));
   return false;
 }
 
 // The driver takes chunks until there are no more, and gives them back: the high mark tells of it.
 void MemoryPool::note_attempt(std::uint64_t bytes) {
-  if (kind_.max_bytes != 0 || bytes > sources_.store.total(kind_.place)) return;
-  reserved_.reach(reserved_.current() + sources_.store.free(kind_.place) / chunk_bytes * chunk_bytes);
+  if (bytes > sources_.store.total(kind_.place)) return;
+  const std::uint64_t free = sources_.store.free(kind_.place) / chunk_bytes * chunk_bytes;
+  reserved_.reach(std::min(reserved_.current() + free, std::max(reserved_.current(), limit())));
 }
 
 bool MemoryPool::take_held(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& extent) {
   resting_.reserve(extents_ + 1);  // so that a free needs no memory
-  for (PoolChunk& chunk : chunks_) {
-    const auto offset = chunk.room.take(bytes, alignment);
-    if (!offset) continue;
-    ++chunk.extents;
+  for (auto chunk = chunks_.begin(); chunk != chunks_.end(); ++chunk) {
+    if (const auto offset = chunk->second.room.take(bytes, alignment)) {
+      ++chunk->second.extents;
+      extent = {chunk->first + *offset, bytes};
+    } else if (!take_across(chunk, bytes, alignment, extent)) {
+      continue;
+    }
     ++extents_;
-    extent = {&chunk, *offset, bytes};
     return true;
   }
   return false;
 }
 
-bool MemoryPool::add_chunk(std::uint64_t bytes) {
-  const std::uint64_t rounded = round_up(kind_.max_bytes, chunk_bytes);
-  const std::uint64_t limit = rounded < kind_.max_bytes || kind_.max_bytes == 0 ? ~std::uint64_t{0} : rounded;
-  if (bytes == 0 || bytes > limit || reserved_.current() > limit - bytes) return false;
-  std::list<PoolChunk> added;
-  added.push_back({nullptr, bytes, 0, AddressSpace(0, bytes), 0, true});
-  PoolChunk& chunk = added.front();
+bool MemoryPool::take_across(Chunks::const_iterator chunk, std::uint64_t bytes, std::uint64_t alignment,
+                             PoolExtent& extent) {
+  CUdeviceptr end = chunk->second.end();
+  const CUdeviceptr begin = round_up(end - chunk->second.room.free_at_end(), alignment);
+  bool whole = begin < end;
+  while (whole && end - begin < bytes) {
+    if (++chunk == chunks_.end() || chunk->first != end) return false;
+    const std::uint64_t free = chunk->second.room.free_at_begin();
+    end += free;
+    whole = free == chunk->second.bytes;
+  }
+  if (begin >= end || end - begin < bytes) return false;
+  extent = {begin, bytes};
+  take_pieces(extent);
+  return true;
+}
+
+void MemoryPool::take_pieces(const PoolExtent& extent) {
+  PoolExtent taken{extent.begin, 0};
+  try {
+    for_each_piece(extent, [&](const PoolChunk& piece, std::uint64_t offset, std::uint64_t bytes) {
+      PoolChunk& chunk = chunks_.at(piece.address);
+      (void)chunk.room.take_at(offset, bytes);
+      ++chunk.extents;
+      taken.bytes += bytes;
+    });
+  } catch (...) {
+    give_back_pieces(taken);
+    throw;
+  }
+}
+
+void MemoryPool::give_back_pieces(const PoolExtent& extent) noexcept {
+  for_each_piece(extent, [&](const PoolChunk& piece, std::uint64_t offset, std::uint64_t bytes) {
+    PoolChunk& chunk = chunks_.find(piece.address)->second;
+    chunk.room.give_back(offset, bytes);
+    --chunk.extents;
+  });
+}
+
+// What is missing behind the last chunk's free end, or all of it elsewhere; in whole units.
+bool MemoryPool::grow(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t unit) {
+  if (!chunks_.empty()) {
+    const PoolChunk& last = chunks_.rbegin()->second;
+    const CUdeviceptr begin = round_up(last.end() - last.room.free_at_end(), alignment);
+    if (begin < last.end() && add_chunk(round_up(bytes - (last.end() - begin), unit), last.end())) return true;
+  }
+  return add_chunk(round_up(bytes, unit), 0);
+}
+
+bool MemoryPool::add_chunk(std::uint64_t bytes, CUdeviceptr at) {
+  if (bytes == 0 || bytes > limit() || reserved_.current() > limit() - bytes) return false;
+  Chunks added;
+  PoolChunk& chunk = added.emplace(0, PoolChunk{nullptr, bytes, 0, AddressSpace(0, bytes), 0, true}).first->second;
   chunk.memory = sources_.store.create(kind_.place, bytes, {});
   if (chunk.memory == nullptr) return false;
   try {
-    if (!place_chunk(chunk)) {
+    if (!place_chunk(chunk, at)) {
       sources_.store.drop_reference(*chunk.memory);
       return false;
     }
@@ -63,52 +127,85 @@ bool MemoryPool::add_chunk(std::uint64_t bytes) {
     sources_.store.drop_reference(*chunk.memory);
     throw;
   }
-  chunks_.splice(chunks_.end(), added);
+  auto node = added.extract(added.begin());
+  node.key() = chunk.address;
+  chunks_.insert(std::move(node));
   reserved_.add(bytes);
   return true;
 }
 
 // The lowest addresses that are free, so that what follows on memory that went back lies where that lay.
-bool MemoryPool::place_chunk(PoolChunk& chunk) {
-  if (addresses_ == Addresses::of_allocations) return true;
-  const auto where = sources_.addresses.take(chunk.bytes, sources_.granularity);
-  if (!where) return false;
-  chunk.address = *where;
-  if (!kind_.place.is_host() || sources_.host_view(chunk, true)) return true;
-  sources_.addresses.give_back(*where, chunk.bytes);
+bool MemoryPool::place_chunk(PoolChunk& chunk, CUdeviceptr at) {
+  if (at == 0) {
+    const auto where = places().take(chunk.bytes, sources_.granularity);
+    if (!where) return false;
+    chunk.address = *where;
+  } else {
+    if (!places().take_at(at, chunk.bytes)) return false;
+    chunk.address = at;
+  }
+  const bool seen = addresses_ == Addresses::of_chunks && kind_.place.is_host();
+  if (!seen || sources_.host_view(chunk, true)) return true;
+  places().give_back(chunk.address, chunk.bytes);
   return false;
 }
 
 void MemoryPool::give_back(PoolChunk& chunk) noexcept {
-  if (addresses_ == Addresses::of_chunks) {
-    if (kind_.place.is_host()) (void)sources_.host_view(chunk, false);
-    sources_.addresses.give_back(chunk.address, chunk.bytes);
-  }
+  if (addresses_ == Addresses::of_chunks && kind_.place.is_host()) (void)sources_.host_view(chunk, false);
+  places().give_back(chunk.address, chunk.bytes);
   sources_.store.drop_reference(*chunk.memory);
 }
 
 void MemoryPool::give_back(const PoolExtent& extent) noexcept {
-  extent.chunk->room.give_back(extent.offset, extent.bytes);
-  --extent.chunk->extents;
+  give_back_pieces(extent);
   --extents_;
 }
 
 void MemoryPool::give_back_from(StreamId stream, const PoolExtent& extent) noexcept {
-  if (stream != 0) extent.chunk->observed = false;
+  if (stream != 0)
+    for_each_piece(extent, [&](const PoolChunk& piece, std::uint64_t, std::uint64_t) {
+      chunks_.find(piece.address)->second.observed = false;
+    });
   if (!allow_opportunistic && resting_.size() < resting_.capacity())
     resting_.push_back({extent, stream});
   else
     give_back(extent);
 }
 
-bool MemoryPool::take_resting(std::uint64_t bytes, std::uint64_t most, StreamId stream, PoolExtent& extent) {
+bool MemoryPool::take_resting(std::uint64_t bytes, std::uint64_t alignment, StreamId stream, PoolExtent& extent) {
+  resting_.reserve(extents_ + 1);  // which split() does, too
   const auto found = std::find_if(resting_.begin(), resting_.end(), [&](const Resting& resting) {
-    return resting.stream == stream && resting.extent.bytes >= bytes && resting.extent.bytes <= most;
+    return resting.stream == stream && resting.extent.bytes >= bytes && resting.extent.begin % alignment == 0;
   });
   if (found == resting_.end()) return false;
-  extent = found->extent;
-  resting_.erase(found);
+  extent = split(found->extent, bytes);
+  if (found->extent.bytes == 0) resting_.erase(found);
   return true;
+}
+
+PoolExtent MemoryPool::split(PoolExtent& extent, std::uint64_t bytes) {
+  const PoolExtent front{extent.begin, bytes};
+  if (extent.bytes == bytes) {
+    extent.bytes = 0;
+    return front;
+  }
+  const CUdeviceptr cut = extent.begin + bytes;
+  resting_.reserve(extents_ + 1);
+  PoolChunk& chunk = std::prev(chunks_.upper_bound(cut))->second;
+  if (cut != chunk.address) {  // inside the chunk
+    chunk.room.divide();
+    ++chunk.extents;
+  }
+  ++extents_;
+  extent = {cut, extent.bytes - bytes};
+  return front;
+}
+
+const PoolChunk* MemoryPool::chunk_at(CUdeviceptr address) const {
+  const auto after = chunks_.upper_bound(address);
+  if (after == chunks_.begin()) return nullptr;
+  const PoolChunk& chunk = std::prev(after)->second;
+  return address < chunk.end() ? &chunk : nullptr;
 }
 
 void MemoryPool::wake() noexcept {
@@ -120,9 +217,9 @@ template <class MayGo>
 void MemoryPool::release_chunks(MayGo&& may_go) noexcept {
   for (auto chunk = chunks_.begin(); chunk != chunks_.end();) {
     const auto here = chunk++;
-    if (here->extents != 0 || !may_go(*here)) continue;
-    reserved_.subtract(here->bytes);
-    give_back(*here);
+    if (here->second.extents != 0 || !may_go(here->second)) continue;
+    reserved_.subtract(here->second.bytes);
+    give_back(here->second);
     chunks_.erase(here);
   }
 }
@@ -141,7 +238,7 @@ bool MemoryPool::give_back_unused() noexcept {
 
 void MemoryPool::release_above_threshold() noexcept {
   wake();
-  for (PoolChunk& chunk : chunks_) chunk.observed = true;
+  for (auto& [address, chunk] : chunks_) chunk.observed = true;
   release_chunks([&](const PoolChunk&) { return reserved_.current() > release_threshold; });
 }
 

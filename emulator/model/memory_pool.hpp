@@ -1,9 +1,10 @@
 // Memory pools: what the stream-ordered allocator takes from the device and gives to programs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <list>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -35,22 +36,24 @@ class Watermark {
   std::uint64_t high_ = 0;
 };
 
-// Physical memory that a pool holds, cut into extents.
+// Physical memory that a pool holds, cut into extents. Chunks that follow each other without a gap are as one.
 struct PoolChunk {
   Allocation* memory = nullptr;
   std::uint64_t bytes = 0;
-  CUdeviceptr address = 0;  // of its first byte; 0 in pools of graphs, whose allocations have addresses of their own
+  CUdeviceptr address = 0;  // of its first byte; a number alone in pools of graphs, whose allocations have their own
   AddressSpace room;        // offsets that are in no extent
   std::size_t extents = 0;
   bool observed = true;  // the host has synchronized since something in it was freed
+
+  [[nodiscard]] CUdeviceptr end() const { return address + bytes; }
 };
 
-// A piece of a chunk. It belongs to one allocation after the other: when an allocation has been freed and the free has
-// not run yet, one that comes after the free in stream order may take the extent over.
+// Bytes of a pool, of one chunk or of several that follow each other. They belong to one allocation after the other:
+// when an allocation has been freed and the free has not run yet, one that comes after the free in stream order may
+// take them over.
 struct PoolExtent {
-  PoolChunk* chunk = nullptr;
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
+  CUdeviceptr begin = 0;
+  std::uint64_t bytes = 0;  // 0: it is none
 };
 
 // A stream, as far as the order of allocations and frees goes; 0 stands for the host, which knows what it freed.
@@ -81,8 +84,7 @@ class MemoryPool {
   // Whether chunks have addresses, at which they then stay until they are given back.
   enum class Addresses : unsigned char { of_chunks, of_allocations };
 
-  MemoryPool(const PoolSources& sources, PoolKind kind, Addresses addresses)
-      : sources_(sources), kind_(kind), addresses_(addresses) {}
+  MemoryPool(const PoolSources& sources, PoolKind kind, Addresses addresses);
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
   ~MemoryPool() = default;  // what it holds is the store's, and ends with that unless it was given back
@@ -97,8 +99,16 @@ class MemoryPool {
   // The same after a free in that stream: without allow_opportunistic the extent rests, and serves that stream alone,
   // until the host has synchronized with it (wake()).
   void give_back_from(StreamId stream, const PoolExtent& extent) noexcept;
-  [[nodiscard]] bool take_resting(std::uint64_t bytes, std::uint64_t most, StreamId stream, PoolExtent& extent);
+  [[nodiscard]] bool take_resting(std::uint64_t bytes, std::uint64_t alignment, StreamId stream, PoolExtent& extent);
   void wake() noexcept;
+  // The first `bytes` bytes of an extent, which loses them.
+  [[nodiscard]] PoolExtent split(PoolExtent& extent, std::uint64_t bytes);
+
+  // Calls each(chunk, offset, bytes) for the pieces of an extent. Those of one that went back may be missing.
+  template <class Each>
+  void for_each_piece(PoolExtent extent, Each&& each) const;
+  // The chunk that contains the address, or null.
+  [[nodiscard]] const PoolChunk* chunk_at(CUdeviceptr address) const;
 
   // Gives unused chunks back to the store as long as `bytes_to_keep` bytes are left; but not those of which the host
   // does not know yet that they are unused.
@@ -126,22 +136,50 @@ class MemoryPool {
     StreamId stream = 0;
   };
 
+  using Chunks = std::map<CUdeviceptr, PoolChunk>;  // by address
+
   [[nodiscard]] bool take_held(std::uint64_t bytes, std::uint64_t alignment, PoolExtent& extent);
-  [[nodiscard]] bool add_chunk(std::uint64_t bytes);
+  // Takes an extent that begins in the room at the end of the chunk and goes on in those that follow.
+  [[nodiscard]] bool take_across(Chunks::const_iterator chunk, std::uint64_t bytes, std::uint64_t alignment,
+                                 PoolExtent& extent);
+  void take_pieces(const PoolExtent& extent);
+  void give_back_pieces(const PoolExtent& extent) noexcept;
+  [[nodiscard]] bool grow(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t unit);
+  // At that address, or, if it is 0, where there is room.
+  [[nodiscard]] bool add_chunk(std::uint64_t bytes, CUdeviceptr at);
+  [[nodiscard]] AddressSpace& places();
   // Whether a chunk may go, of those that are in no use.
   template <class MayGo>
   void release_chunks(MayGo&& may_go) noexcept;
-  [[nodiscard]] bool place_chunk(PoolChunk& chunk);
+  [[nodiscard]] bool place_chunk(PoolChunk& chunk, CUdeviceptr at);
   void note_attempt(std::uint64_t bytes);
   void give_back(PoolChunk& chunk) noexcept;
+
+  // What may be reserved in all.
+  [[nodiscard]] std::uint64_t limit() const;
 
   const PoolSources& sources_;
   PoolKind kind_;
   Addresses addresses_;
-  std::list<PoolChunk> chunks_;
+  AddressSpace numbers_;  // instead of addresses, where chunks have none
+  Chunks chunks_;
   std::vector<Resting> resting_;
   std::size_t extents_ = 0;  // in all chunks
   Watermark reserved_;
 };
+
+template <class Each>
+void MemoryPool::for_each_piece(PoolExtent extent, Each&& each) const {
+  auto chunk = chunks_.upper_bound(extent.begin);
+  if (chunk != chunks_.begin()) --chunk;
+  for (; chunk != chunks_.end() && extent.bytes > 0; ++chunk) {
+    const std::uint64_t offset = extent.begin - chunk->first;
+    if (offset >= chunk->second.bytes) return;
+    const std::uint64_t bytes = std::min(extent.bytes, chunk->second.bytes - offset);
+    each(chunk->second, offset, bytes);
+    extent.begin += bytes;
+    extent.bytes -= bytes;
+  }
+}
 
 }  // namespace cuvmm::emulator::model

@@ -29,7 +29,7 @@ std::shared_ptr<MemoryPool> StreamOrderedMemory::add_pool(const PoolKind& kind, 
   const auto open_to = [&](Accessor who) { pool->rights.set(who, abi::CU_MEM_ACCESS_FLAGS_PROT_READWRITE); };
   if (kind.place.is_host()) {
     open_to(Accessor::host());
-    for (int device = 0; device < max_devices; ++device) open_to(Accessor::device(device));
+    for (int device = 0; kind.managed && device < max_devices; ++device) open_to(Accessor::device(device));
   } else {
     open_to(Accessor::device(kind.place.device));
   }
@@ -77,25 +77,31 @@ Answer StreamOrderedMemory::out_of_memory(const MemoryPool& pool, std::uint64_t 
                       sources_.store.free(pool.place()))};
 }
 
-// An extent whose allocation was freed, by a free that has not run. What comes later in the stream of the free may have
-// it at once; another stream has to wait for the free.
+// Bytes of an allocation that was freed, by a free that has not run: its first ones, so that whoever has them has its
+// address. What comes later in the stream of the free may have them at once; another stream has to wait for the free.
 bool StreamOrderedMemory::take_over(PoolAllocation& allocation, std::uint64_t bytes, StreamId stream, TakeOver which,
                                     Signal* wait_for) {
-  const std::uint64_t most = which == TakeOver::own_stream ? 2 * bytes : ~std::uint64_t{0};
-  if (allocation.pool->take_resting(bytes, most, stream, allocation.extent)) return true;
+  const std::uint64_t alignment = alignment_for(allocation);
+  if (allocation.pool->take_resting(bytes, alignment, stream, allocation.extent)) return true;
   if (freeing_ == 0) return false;
-  const auto found = std::find_if(allocations_.begin(), allocations_.end(), [&](const auto& entry) {
+  const auto serves = [&](const auto& entry) {
     const PoolAllocation& freed = entry.second;
     return freed.free_token != 0 && !freed.graph && freed.pool == allocation.pool && freed.extent.bytes >= bytes &&
-           freed.extent.bytes <= most && (which == TakeOver::any_stream || comes_after_free(stream, freed));
-  });
-  if (found == allocations_.end()) return false;
-  if (found->second.freed_in != stream) *wait_for = found->second.freed;
-  allocation.extent = found->second.extent;
-  auto node = allocations_.extract(found);
-  node.key() = node.mapped().free_token;
-  passed_on_.insert(std::move(node));
-  --freeing_;
+           freed.extent.begin % alignment == 0 && (which == TakeOver::any_stream || comes_after_free(stream, freed));
+  };
+  auto found = std::find_if(passed_on_.begin(), passed_on_.end(), serves);  // what is left of one
+  const bool first = found == passed_on_.end();
+  if (first) found = std::find_if(allocations_.begin(), allocations_.end(), serves);
+  if (first && found == allocations_.end()) return false;
+  PoolAllocation& freed = found->second;
+  allocation.extent = freed.pool->split(freed.extent, bytes);
+  if (freed.freed_in != stream) *wait_for = freed.freed;
+  if (freed.extent.bytes == 0) --freeing_;
+  if (first) {
+    auto node = allocations_.extract(found);
+    node.key() = node.mapped().free_token;
+    passed_on_.insert(std::move(node));
+  }
   return true;
 }
 
@@ -158,7 +164,7 @@ Answer StreamOrderedMemory::allocate(CUdeviceptr* address, std::uint64_t bytes, 
     pool->release_above_threshold();  // a chunk that was taken for it
     throw;
   }
-  allocation.address = allocation.extent.chunk->address + allocation.extent.offset;
+  allocation.address = allocation.extent.begin;
   allocation.id = next_id_++;
   pool->used.add(bytes);
   ++pool->allocations;
@@ -184,6 +190,20 @@ Answer StreamOrderedMemory::begin_free(CUdeviceptr address, StreamId stream, std
   return {};
 }
 
+// The driver gives back what the pool does not use, and counts the bytes as in use for ever.
+Answer StreamOrderedMemory::free_now(CUdeviceptr address) {
+  const auto found = allocations_.find(address);
+  if (found == allocations_.end()) return no_allocation(address);
+  const std::shared_ptr<MemoryPool> pool = found->second.pool;
+  const std::uint64_t bytes = found->second.graph ? 0 : found->second.bytes;
+  std::uint64_t token = 0;
+  if (Answer refused = begin_free(address, 0, &token); !refused.ok()) return refused;
+  finish_free(address, token);
+  pool->used.add(bytes);
+  pool->release_above_threshold();
+  return {};
+}
+
 void StreamOrderedMemory::cancel_free(CUdeviceptr address, std::uint64_t token) noexcept {
   if (passed_on_.contains(token)) return finish_free(address, token);  // somebody else has the bytes: too late
   const auto found = allocations_.find(address);
@@ -203,14 +223,16 @@ void StreamOrderedMemory::finish_free(CUdeviceptr address, std::uint64_t token) 
   if (found == allocations_.end()) return;
   if (found->second.graph) return run_free_node(address);
   if (found->second.free_token != token) return;
-  --freeing_;
-  found->second.pool->give_back_from(found->second.freed_in, found->second.extent);
   free_ran(allocations_, found);
 }
 
 void StreamOrderedMemory::free_ran(Allocations& among, Allocations::iterator found) noexcept {
   found->second.freed->store(true, std::memory_order_release);
   const auto pool = std::move(found->second.pool);
+  if (found->second.extent.bytes != 0) {
+    pool->give_back_from(found->second.freed_in, found->second.extent);
+    --freeing_;
+  }
   among.erase(found);
   forget_allocation_of(pool);
 }
@@ -221,9 +243,9 @@ void StreamOrderedMemory::forget_allocation_of(const std::shared_ptr<MemoryPool>
 }
 
 void StreamOrderedMemory::release_graph_bytes(PoolAllocation& allocation) noexcept {
-  if (allocation.extent.chunk == nullptr) return;
+  if (allocation.extent.bytes == 0) return;
   allocation.pool->give_back(allocation.extent);
-  allocation.extent.chunk = nullptr;
+  allocation.extent.bytes = 0;
 }
 
 void StreamOrderedMemory::erase_of_graph(Allocations::iterator found) noexcept {
@@ -283,7 +305,7 @@ Answer StreamOrderedMemory::begin_launch(CUdeviceptr address, bool reuse, bool* 
     return {CUDA_ERROR_INVALID_VALUE, Rule::graph_memory,
             fmt::format("{:#x} of the launch before was not freed", address)};
   }
-  if (allocation.extent.chunk == nullptr) {
+  if (allocation.extent.bytes == 0) {
     const std::uint64_t bytes = taken_by(allocation);
     if (!allocation.pool->take(bytes, alignment_for(allocation), allocation.extent))
       return out_of_memory(*allocation.pool, allocation.bytes);
@@ -380,9 +402,16 @@ Answer StreamOrderedMemory::resolve(CUdeviceptr address, std::uint64_t bytes, Ac
     return {CUDA_ERROR_INVALID_VALUE, Rule::pool_access,
             fmt::format("the pool of {:#x} was not opened to {}", address,
                         who.is_host() ? std::string("the host") : fmt::format("device {}", who.ordinal()))};
-  segments.push_back(
-      {allocation->extent.chunk->memory, allocation->extent.offset + (address - allocation->address), bytes});
-  return {};
+  const CUdeviceptr begin = allocation->graph ? allocation->extent.begin + (address - allocation->address) : address;
+  std::uint64_t found = 0;
+  allocation->pool->for_each_piece({begin, bytes},
+                                   [&](const PoolChunk& chunk, std::uint64_t offset, std::uint64_t of_chunk) {
+                                     segments.push_back({chunk.memory, offset, of_chunk});
+                                     found += of_chunk;
+                                   });
+  if (found == bytes) return {};
+  return {CUDA_ERROR_INVALID_VALUE, Rule::access_needed,
+          fmt::format("{:#x} was freed, and its pool has given the memory back", address)};
 }
 
 bool StreamOrderedMemory::give_back_unused(Place place) noexcept {

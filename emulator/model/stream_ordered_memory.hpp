@@ -21,7 +21,7 @@ struct PoolAllocation {
   CUdeviceptr address = 0;
   std::uint64_t bytes = 0;  // as asked for
   std::shared_ptr<MemoryPool> pool;
-  PoolExtent extent;     // without a chunk while a graph's allocation has no memory
+  PoolExtent extent;     // none while a graph's allocation has no memory; what others have not taken over, once freed
   std::uint64_t id = 0;  // its own for ever
   // A free that was asked for and has not run.
   std::uint64_t free_token = 0;  // 0: there is none
@@ -57,6 +57,8 @@ class StreamOrderedMemory {
                   Signal* wait_for);
   // Asks for the free: from here on nobody may ask for it again. `token` is what finish_free takes.
   Answer begin_free(CUdeviceptr address, StreamId stream, std::uint64_t* token);
+  // Frees it at once, without regard to what uses it.
+  Answer free_now(CUdeviceptr address);
   // The free does not come to pass after all.
   void cancel_free(CUdeviceptr address, std::uint64_t token) noexcept;
   // The free runs, once: the addresses are nobody's.
@@ -102,6 +104,8 @@ class StreamOrderedMemory {
   // All that pools at the place do not use; false if there was nothing.
   bool give_back_unused(Place place) noexcept;
 
+  // All memory that there is at a place.
+  [[nodiscard]] std::uint64_t total(Place place) const { return sources_.store.total(place); }
   [[nodiscard]] std::size_t live_allocations() const { return allocations_.size() + passed_on_.size(); }
 
  private:
@@ -113,7 +117,7 @@ class StreamOrderedMemory {
   [[nodiscard]] bool comes_after_free(StreamId stream, const PoolAllocation& freed) const;
   [[nodiscard]] std::uint64_t alignment_for(const PoolAllocation& allocation) const;
   [[nodiscard]] static std::uint64_t taken_by(const PoolAllocation& allocation);
-  // Which freed extents an allocation may take over: those of its own stream, of about its size, or any.
+  // Whose freed extents an allocation may take over: those of its own stream, or any.
   enum class TakeOver { own_stream, any_stream };
   [[nodiscard]] bool take_over(PoolAllocation& allocation, std::uint64_t bytes, StreamId stream, TakeOver which,
                                Signal* wait_for);
@@ -130,12 +134,12 @@ class StreamOrderedMemory {
   const PoolSources sources_;
   std::vector<std::shared_ptr<MemoryPool>> pools_;
   Allocations allocations_;       // by address
-  Allocations passed_on_;         // by token: their free has not run, and another allocation has their bytes
+  Allocations passed_on_;         // by token: their free has not run, and others have their bytes, or some of them
   CUdeviceptr next_address_ = 0;  // addresses just freed are not given to graphs again at once
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, FreesBefore> before_events_;  // while some free has not run
   std::map<StreamId, FreesBefore> before_streams_;      // what they come to next
-  std::size_t freeing_ = 0;  // allocations whose free has not run, of those that have their bytes
+  std::size_t freeing_ = 0;                             // allocations whose free has not run, of those that have bytes
 };
 
 }  // namespace cuvmm::emulator::model

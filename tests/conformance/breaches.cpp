@@ -196,86 +196,6 @@ CUresult create_multicast(const DriverPointer& driver) {
   return driver->cuMulticastCreate(&handle, &properties);
 }
 
-CUmemPoolProps pool_properties() {
-  CUmemPoolProps properties{};
-  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
-  return properties;
-}
-
-CUresult create_pool(const DriverPointer& driver, const CUmemPoolProps& properties) {
-  CUmemoryPool pool = nullptr;
-  return driver->cuMemPoolCreate(&pool, &properties);
-}
-
-CUmemoryPool default_pool(driver::Interface& driver) {
-  CUmemoryPool pool = nullptr;
-  expect(driver.cuDeviceGetDefaultMemPool(&pool, 0));
-  return pool;
-}
-
-CUdeviceptr allocated_in(driver::Interface& driver, CUstream stream) {
-  CUdeviceptr address = 0;
-  expect(driver.cuMemAllocAsync(&address, 64, stream));
-  return address;
-}
-
-CUresult free_in_stream_twice(const DriverPointer& driver) {
-  const CUstream in = stream(*driver);
-  const CUdeviceptr address = allocated_in(*driver, in);
-  expect(driver->cuMemFreeAsync(address, in));
-  return driver->cuMemFreeAsync(address, in);
-}
-
-CUresult free_foreign_memory_in_a_capture(const DriverPointer& driver) {
-  const CUstream captured = stream(*driver);
-  const CUdeviceptr address = allocated_in(*driver, captured);
-  expect(driver->cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
-  return driver->cuMemFreeAsync(address, captured);
-}
-
-// The rules of memory pools, and of memory of graphs.
-std::map<Rule, Breach> breaches_of_pools() {
-  return {
-      {Rule::pool_properties,
-       {as_it_is,
-        [](const DriverPointer& driver) {
-          CUmemPoolProps properties = pool_properties();
-          properties.reserved[0] = 1;
-          return create_pool(driver, properties);
-        }}},
-      {Rule::pool_live,
-       {as_it_is, [](const DriverPointer& driver) { return driver->cuMemPoolDestroy(default_pool(*driver)); }}},
-      {Rule::pool_sharing,
-       {as_it_is,
-        [](const DriverPointer& driver) {
-          CUmemPoolProps properties = pool_properties();
-          properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-          return create_pool(driver, properties);
-        }}},
-      {Rule::pool_capacity,
-       {as_it_is,
-        [](const DriverPointer& driver) {
-          CUdeviceptr address = 0;
-          return driver->cuMemAllocAsync(&address, std::size_t{1} << 45, stream(*driver));
-        }}},
-      {Rule::pool_access,
-       {as_it_is,
-        [](const DriverPointer& driver) {
-          const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_NONE};
-          return driver->cuMemPoolSetAccess(default_pool(*driver), &access, 1);
-        }}},
-      {Rule::pool_pointer, {as_it_is, free_in_stream_twice}},
-      {Rule::pool_attribute,
-       {as_it_is,
-        [](const DriverPointer& driver) {
-          std::uint64_t value = 0;
-          return driver->cuMemPoolSetAttribute(default_pool(*driver), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value);
-        }}},
-      {Rule::graph_memory, {as_it_is, free_foreign_memory_in_a_capture}},
-  };
-}
-
 std::map<Rule, Breach> make_breaches() {
   const auto no_views = [](const KernelArguments&) { return std::vector<KernelView>{}; };
   return {
@@ -326,11 +246,7 @@ std::string outcome(const Breach& breach, std::string_view rule_off) {
 }  // namespace
 
 const std::map<Rule, Breach>& breaches() {
-  static const std::map<Rule, Breach> all = [] {
-    std::map<Rule, Breach> made = make_breaches();
-    made.merge(breaches_of_pools());
-    return made;
-  }();
+  static const std::map<Rule, Breach> all = make_breaches();
   return all;
 }
 

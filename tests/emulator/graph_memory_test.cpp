@@ -229,6 +229,7 @@ TEST_F(GraphMemory, CapturesTakeDependenciesThatTheyAreTold) {
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuStreamUpdateCaptureDependencies(stream, nullptr, 1, 0));
   (void)end();
   EXPECT_ANSWER(ERROR_ILLEGAL_STATE, *driver, cuStreamUpdateCaptureDependencies(stream, nullptr, 0, 1));
+  EXPECT_ANSWER(ERROR_ILLEGAL_STATE, *driver, cuStreamUpdateCaptureDependencies(stream, nullptr, 1, 2));
 }
 
 // Counts how often it was called.
@@ -268,6 +269,33 @@ TEST_F(GraphMemory, UserObjectsWantADestructorAndKnownFlags) {
   EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectCreate(&object, &ended, count_up, 1, 1));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuUserObjectRelease(object, 0));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuGraphRetainUserObject(nullptr, object, 1, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRelease(object, 1));
+  EXPECT_EQ(ended, 1);
+}
+
+TEST(UserObjects, NeedNoDriverThatIsInitialised) {
+  api::EmulatedDriver driver(strict());
+  int ended = 0;
+  CUuserObject object = nullptr;
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, driver, cuUserObjectRelease(nullptr, 1));
+  EXPECT_ANSWER(SUCCESS, driver, cuUserObjectCreate(&object, &ended, count_up, 1, 1));
+  EXPECT_ANSWER(SUCCESS, driver, cuUserObjectRetain(object, 1));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, driver, cuGraphRetainUserObject(nullptr, object, 1, 0));
+  EXPECT_ANSWER(SUCCESS, driver, cuUserObjectRelease(object, 2));
+  EXPECT_EQ(ended, 1);
+}
+
+TEST(UserObjects, HaveAsManyReferencesAsANumberSays) {
+  const Emulated driver;
+  int ended = 0;
+  CUuserObject object = nullptr;
+  constexpr unsigned most = ~0U;
+  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectCreate(&object, &ended, count_up, most, 1));
+  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRetain(object, most));
+  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRelease(object, most));
+  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRelease(object, most - 1));
+  EXPECT_EQ(ended, 0);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuUserObjectRelease(object, 2));
   EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRelease(object, 1));
   EXPECT_EQ(ended, 1);
 }

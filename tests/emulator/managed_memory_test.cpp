@@ -36,6 +36,11 @@ TEST(ManagedMemory, SaysWhatItIs) {
   EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_MEMORY_TYPE), unsigned{CU_MEMORYTYPE_DEVICE});
   EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_IS_MANAGED) & 0xFF, 1U);
   EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL), 0U);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS), 1U);
+  unsigned flags = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemHostGetFlags(&flags, reinterpret_cast<void*>(memory)));
+  EXPECT_EQ(flags, unsigned{CU_MEMHOSTALLOC_DEVICEMAP});
+  EXPECT_ANSWER(ERROR_NOT_SUPPORTED, *driver, cuMemFreeAsync(memory, nullptr));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemFree(memory));
 }
 
@@ -104,6 +109,7 @@ TEST(Questions, StreamsKeepTheirPriority) {
   EXPECT_ANSWER(SUCCESS, *driver, cuStreamGetPriority(ordinary, &kept));
   EXPECT_EQ(kept, 0);
   EXPECT_ANSWER(ERROR_STREAM_CAPTURE_UNSUPPORTED, *driver, cuStreamGetId(ordinary, &second));
+  EXPECT_ANSWER(ERROR_STREAM_CAPTURE_INVALIDATED, *driver, cuStreamGetPriority(ordinary, &kept));
   EXPECT_ANSWER(ERROR_STREAM_CAPTURE_INVALIDATED, *driver, cuStreamEndCapture(ordinary, &graph));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuStreamGetPriority(urgent, nullptr));
   EXPECT_ANSWER(ERROR_INVALID_HANDLE, *driver, cuStreamGetPriority(reinterpret_cast<CUstream>(&kept), &kept));

@@ -1,6 +1,9 @@
 // Memory pools, and allocations and frees in the order of a stream.
+#include <atomic>
+#include <chrono>
 #include <limits>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "emulated.hpp"
@@ -356,17 +359,23 @@ TEST_F(MemoryPools, WantWellFormedProperties) {
   };
   EXPECT_EQ(refused([](auto&) {}), CUDA_SUCCESS);
   EXPECT_EQ(refused([](auto& it) { it.allocType = CU_MEM_ALLOCATION_TYPE_INVALID; }), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(refused([](auto& it) { it.location.id = 2; }), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(refused([](auto& it) { it.location.id = 2; }), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(refused([](auto& it) { it.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT; }),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(refused([](auto& it) { it.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 9}; }), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(refused([](auto& it) { it.reserved[53] = 1; }), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(refused([](auto& it) { it.usage = 1; }), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(refused([](auto& it) { it.win32SecurityAttributes = &it; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(refused([](auto& it) { it.usage = 1; }), CUDA_SUCCESS) << "nobody looks at it";
+  EXPECT_EQ(refused([](auto& it) { it.win32SecurityAttributes = &it; }), CUDA_SUCCESS);
   EXPECT_EQ(refused([](auto& it) { it.handleTypes = CU_MEM_HANDLE_TYPE_WIN32; }), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(refused([](auto& it) { it.handleTypes = CU_MEM_HANDLE_TYPE_FABRIC; }), CUDA_ERROR_NOT_PERMITTED);
-  EXPECT_EQ(refused([](auto& it) { it.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR; }),
-            CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(refused([](auto& it) { it.handleTypes = CU_MEM_HANDLE_TYPE_FABRIC; }), CUDA_SUCCESS);
+  EXPECT_EQ(refused([](auto& it) { it.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR; }), CUDA_SUCCESS);
+  EXPECT_EQ(refused([](auto& it) {
+              it.location = {CU_MEM_LOCATION_TYPE_HOST, 0};
+              it.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+            }),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(refused([](auto& it) { it.maxSize = std::uint64_t{1} << 50; }), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(refused([](auto& it) { it.maxSize = std::uint64_t{1} << 30; }), CUDA_SUCCESS);
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemPoolCreate(&made, nullptr));
 }
 
@@ -456,6 +465,10 @@ TEST_F(MemoryPools, AreOpenedWholly) {
   EXPECT_EQ(granted(grant_device(1, CU_MEM_ACCESS_FLAGS_PROT_NONE)), CUDA_SUCCESS);
   EXPECT_EQ(granted(grant_device(9)), CUDA_ERROR_INVALID_DEVICE);
   EXPECT_EQ(granted(grant_host()), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(granted({{CU_MEM_LOCATION_TYPE_INVALID, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}), CUDA_ERROR_NOT_SUPPORTED);
+  const CUmemAccessDesc none = grant_device(9);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolSetAccess(pool, &none, 0));  // which grants nothing
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemPoolSetAccess(pool, nullptr, 1));
   EXPECT_EQ(rights({CU_MEM_LOCATION_TYPE_HOST, 0}), CU_MEM_ACCESS_FLAGS_PROT_NONE);
   CUmemLocation nowhere{CU_MEM_LOCATION_TYPE_DEVICE, 9};
   CUmemAccess_flags flags{};
@@ -489,6 +502,15 @@ TEST_F(MemoryPools, TellOfTheirPointers) {
   EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE), 0U);
   EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR), memory);
   EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_RANGE_SIZE), 1000U);
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR), memory) << "the chunk's";
+  EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_MAPPING_SIZE), 32 * mebibyte);
+  unsigned long long tokens[2] = {9, 9};
+  EXPECT_ANSWER(SUCCESS, *driver, cuPointerGetAttribute(tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS, memory));
+  EXPECT_EQ(tokens[0], 0U);
+  unsigned long long rights = 9;
+  const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemGetAccess(&rights, &here, memory));
+  EXPECT_EQ(rights, 0U) << "they are the pool's";
   EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_MAPPED), 1U);
   EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES), 0U);
   EXPECT_EQ(word(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE), 0U);
@@ -525,8 +547,15 @@ TEST_F(MemoryPools, OfTheHostAreSeenByTheProcess) {
   properties.location = {CU_MEM_LOCATION_TYPE_HOST, 0};
   const CUmemoryPool host = make(properties);
   const CUdeviceptr memory = allocate(5000, host, stream);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemsetD8Async(memory, 7, 5000, stream));  // nobody was let in
+  CUmemAccessDesc access = grant_device(0);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolSetAccess(host, &access, 1));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(memory, 7, 5000, stream));
   finish(stream);
+  access = grant_device(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolSetAccess(host, &access, 1));
+  access = grant_host(CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  EXPECT_ANSWER(ERROR_NOT_SUPPORTED, *driver, cuMemPoolSetAccess(host, &access, 1));
   const auto* bytes = reinterpret_cast<const unsigned char*>(memory);
   EXPECT_EQ(bytes[0], 7);
   EXPECT_EQ(bytes[4999], 7);
@@ -538,7 +567,10 @@ TEST_F(MemoryPools, OfTheHostAreSeenByTheProcess) {
 TEST_F(MemoryPools, FreeAtOnceByCuMemFree) {
   const CUdeviceptr memory = allocate(64, pool, stream);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemFree(memory));
-  EXPECT_EQ(used(pool), 0U);
+  EXPECT_EQ(reserved(pool), 0U);
+  EXPECT_EQ(used(pool), 64U) << "which it counts for ever";
+  EXPECT_EQ(number(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 64U);
+  EXPECT_EQ(driver.live().pool_allocations, 0U);
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFree(memory));
 }
 
@@ -566,12 +598,124 @@ TEST_F(MemoryPools, LetMemoryOfCuMemAllocBeFreedInAStream) {
   EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 64));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(memory, 1, 64, stream));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeAsync(memory + 1, stream));
+  EXPECT_EQ(driver.live().heap_allocations, 1U);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(memory, stream));
+  EXPECT_EQ(driver.live().heap_allocations, 0U) << "it has waited for the stream, as cuMemFree does";
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamQuery(stream));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeAsync(memory, stream));
-  EXPECT_EQ(driver.live().heap_allocations, 1U) << "nothing has run";
-  finish(stream);
-  EXPECT_EQ(driver.live().heap_allocations, 0U);
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFree(memory));
+}
+
+TEST_F(MemoryPools, TakeAllocationsThatLieAcrossChunks) {
+  std::vector<std::uint64_t> held;
+  CUdeviceptr last = 0, before = 0;
+  for (const std::uint64_t bytes :
+       {std::uint64_t{1000}, std::uint64_t{1000}, 3 * mebibyte, 30 * mebibyte, 40 * mebibyte}) {
+    before = last;
+    last = allocate(bytes, pool, stream);
+    held.push_back(reserved(pool) / mebibyte);
+  }
+  EXPECT_EQ(held, (std::vector<std::uint64_t>{32, 32, 32, 64, 96}));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(before, 3, 30 * mebibyte, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(last, 4, 40 * mebibyte, stream));
+  finish(stream);
+  EXPECT_EQ(driver.read(before, 30 * mebibyte), std::vector<unsigned char>(30 * mebibyte, 3));
+  EXPECT_EQ(driver.read(last, 40 * mebibyte), std::vector<unsigned char>(40 * mebibyte, 4));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemsetD8Async(last, 4, 40 * mebibyte + 1, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(before, stream));
+  finish(stream);
+  EXPECT_EQ(reserved(pool), 96 * mebibyte) << "each chunk has something";
+  EXPECT_EQ(allocate(30 * mebibyte, pool, stream), before) << "in what two chunks have free";
+  EXPECT_EQ(reserved(pool), 96 * mebibyte);
+}
+
+TEST_F(MemoryPools, OfTheHostTakeAllocationsThatLieAcrossChunks) {
+  CUmemPoolProps properties = pool_on(0);
+  properties.location = {CU_MEM_LOCATION_TYPE_HOST, 0};
+  const CUmemoryPool host = make(properties);
+  (void)allocate(20 * mebibyte, host, stream);
+  auto* const bytes = reinterpret_cast<unsigned char*>(allocate(20 * mebibyte, host, stream));
+  EXPECT_EQ(reserved(host), 64 * mebibyte);
+  bytes[0] = 1;
+  bytes[20 * mebibyte - 1] = 2;
+  const auto content = driver.read(reinterpret_cast<CUdeviceptr>(bytes), 20 * mebibyte);
+  EXPECT_EQ(content.front(), 1);
+  EXPECT_EQ(content.back(), 2);
+}
+
+TEST_F(MemoryPools, CutWhatIsPassedOn) {
+  const CUdeviceptr first = allocate(4096, pool, stream);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(first, 1, 4096, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(first, stream));
+  EXPECT_EQ(allocate(100, pool, stream), first);
+  EXPECT_EQ(allocate(1024, pool, stream), first + 512) << "behind the other";
+  EXPECT_NE(allocate(4096, pool, stream), first + 1536) << "there is less left";
+  EXPECT_EQ(allocate(2560, pool, stream), first + 1536) << "all that is left";
+  EXPECT_NE(allocate(1, pool, stream), first + 4096 - 512);
+  finish(stream);
+  EXPECT_EQ(driver.live().pool_allocations, 5U);
+  for (const CUdeviceptr memory : {first, first + 512, first + 1536})
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(memory, stream));
+  finish(stream);
+  EXPECT_EQ(allocate(4096, pool, other), first) << "it is one again";
+}
+
+TEST_F(MemoryPools, GetBackWhatWasNotPassedOn) {
+  const CUdeviceptr first = allocate(4096, pool, stream);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(first, stream));
+  EXPECT_EQ(allocate(100, pool, stream), first);
+  EXPECT_NE(allocate(1024, pool, other), first + 512) << "the free has not run";
+  finish(stream);
+  EXPECT_EQ(allocate(1024, pool, other), first + 512);
+}
+
+TEST_F(MemoryPools, CutWhatRestsForTheirStream) {
+  EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0), CUDA_SUCCESS);
+  (void)allocate(64, pool, other);
+  const CUdeviceptr first = allocate(4096, pool, stream);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(first, stream));
+  while (driver->cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) continue;
+  EXPECT_EQ(allocate(100, pool, stream), first);
+  EXPECT_EQ(allocate(100, pool, stream), first + 512);
+  EXPECT_EQ(allocate(3072, pool, stream), first + 1024);
+  EXPECT_EQ(allocate(512, pool, stream), first + 4096) << "nothing rests any more";
+}
+
+TEST_F(MemoryPools, WithALimitTellOfAnAttemptByTheirHighMark) {
+  const CUmemoryPool small = make(pool_on(0, 1));
+  CUdeviceptr memory = 0;
+  EXPECT_ANSWER(ERROR_OUT_OF_MEMORY, *driver, cuMemAllocFromPoolAsync(&memory, 33 * mebibyte, small, stream));
+  EXPECT_EQ(reserved(small), 0U);
+  EXPECT_EQ(number(small, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 32 * mebibyte) << "and no more";
+}
+
+TEST(MemoryPoolsInThreads, AFreeOfCuMemAllocMemoryWaitsForTheStream) {
+  Emulated driver(strict());
+  struct Gate {
+    std::atomic<bool> open{false}, passed{false};
+  } gate;
+  CUstream stream = nullptr;
+  CUdeviceptr memory = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&memory, 64));
+  const auto wait = [](void* data) {
+    auto& held = *static_cast<Gate*>(data);
+    while (!held.open) std::this_thread::yield();
+    held.passed = true;
+  };
+  EXPECT_ANSWER(SUCCESS, *driver, cuLaunchHostFunc(stream, wait, &gate));
+  std::atomic<bool> returned{false}, passed_first{false};
+  std::thread freeing([&] {
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(memory, stream));
+    passed_first = gate.passed.load();
+    returned = true;
+  });
+  for (int round = 0; round < 50 && !returned; ++round) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_FALSE(returned);
+  gate.open = true;
+  freeing.join();
+  EXPECT_TRUE(passed_first);
+  EXPECT_EQ(driver.live().heap_allocations, 0U);
 }
 
 TEST_F(MemoryPools, RefuseWrongArguments) {

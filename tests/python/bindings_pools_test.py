@@ -87,12 +87,17 @@ def test_a_devices_pool_can_be_another_until_that_is_destroyed():
     "made, answer",
     [
         (properties(handle_types=2), "INVALID_VALUE"),
-        (properties(handle_types=8), "NOT_PERMITTED"),
-        (properties(device=5), "INVALID_DEVICE"),
+        (properties(device=5), "INVALID_VALUE"),
+        (properties(most=1 << 50), "OUT_OF_MEMORY"),
     ],
 )
 def test_create_refuses(made, answer):
     assert code(driver.cuMemPoolCreate(made)) == answer
+
+
+@pytest.mark.parametrize("handle_types", [1, 8, 9])
+def test_pools_are_made_for_any_way_to_share_them(handle_types):
+    ok(driver.cuMemPoolDestroy(ok(driver.cuMemPoolCreate(properties(handle_types=handle_types)))))
 
 
 def test_memory_is_in_use_until_its_free_is_asked_for(pool, held):
@@ -236,7 +241,7 @@ def test_cuMemFree_frees_memory_of_a_pool_at_once(pool, stream):
     pointer = ok(driver.cuMemAllocFromPoolAsync(64, pool, stream))
     ok(driver.cuStreamSynchronize(stream))
     ok(driver.cuMemFree(pointer))
-    assert used(pool) == 0
+    assert (used(pool), reserved(pool)) == (64, 0)
     assert code(driver.cuMemFree(pointer)) == "INVALID_VALUE"
 
 

@@ -81,6 +81,31 @@ TEST(AddressSpace, KnowsWhichAddressesAreIts) {
   EXPECT_FALSE(space.contains(base + size));
 }
 
+TEST(AddressSpace, TellsWhatIsFreeAtItsEnds) {
+  AddressSpace space(base, size);
+  EXPECT_EQ(space.free_at_begin(), size);
+  EXPECT_EQ(space.free_at_end(), size);
+  ASSERT_TRUE(space.take_at(base + 64, 64));
+  EXPECT_EQ(space.free_at_begin(), 64U);
+  EXPECT_EQ(space.free_at_end(), size - 128);
+  ASSERT_TRUE(space.take_at(base, 64));
+  EXPECT_EQ(space.free_at_begin(), 0U);
+  ASSERT_TRUE(space.take_at(base + 128, size - 128));
+  EXPECT_EQ(space.free_at_end(), 0U);
+  EXPECT_EQ(space.free_at_begin(), 0U);
+}
+
+TEST(AddressSpace, TakesADividedPieceBackInParts) {
+  AddressSpace space(base, size);
+  ASSERT_TRUE(space.take_at(base, size));
+  space.divide();
+  space.divide();
+  space.give_back(base, 64);
+  space.give_back(base + 128, size - 128);
+  space.give_back(base + 64, 64);
+  EXPECT_EQ(space.largest_free_piece(), size);
+}
+
 // Whatever is taken and given back: pieces never overlap, are aligned and inside, the first that fits is taken, and in
 // the end all is one free piece again.
 RC_GTEST_PROP(AddressSpaceProperty, ConservesAddresses, ()) {

@@ -87,16 +87,6 @@ void add_frees(Table& table) {
     const CUresult finished = cuda->cuStreamSynchronize(stream);
     return commas({once, finished, cuda->cuMemFreeAsync(memory, stream), cuda->cuMemFree(memory)});
   });
-  table.add("pool_memory.free_heap_in_held_stream", [](Environment& cuda) {
-    Gate gate;
-    const CUdeviceptr memory = cuda.allocate();
-    const CUstream stream = cuda.stream();
-    gate.block(cuda, stream);
-    const CUresult once = cuda->cuMemFreeAsync(memory, stream);
-    const CUresult again = cuda->cuMemFreeAsync(memory, stream);
-    gate.open();
-    return commas({once, again, cuda->cuStreamSynchronize(stream)});
-  });
   table.add("pool_memory.free_mapping",
             [](Environment& cuda) { return cuda->cuMemFreeAsync(cuda.mapped(), cuda.stream()); });
   table.add("pool_memory.free_host_memory",
@@ -186,7 +176,9 @@ void add_pointers(Table& table) {
       if (value == memory) return slashes({got, "begin"});
       if (value == memory + 8) return slashes({got, "pointer"});
       if (value == reinterpret_cast<std::uintptr_t>(pool)) return slashes({got, "pool"});
-      return value > 4096 * 1024 ? slashes({got, "number"}) : slashes({got, value});
+      const bool counted =
+          attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID || attribute == CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID;
+      return value > (counted ? 0 : 4096 * 1024) ? slashes({got, "number"}) : slashes({got, value});
     });
   table.add("pool_memory.address_range", [](Environment& cuda) {
     const CUdeviceptr memory = allocate_from(cuda, new_pool(cuda), 1000, cuda.stream());
