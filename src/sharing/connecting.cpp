@@ -32,10 +32,6 @@ bool same_token(std::string_view one, std::string_view other) noexcept {
   return difference == 0;
 }
 
-Locality told_locality(const ConnectionOptions& options) {
-  return options.locality ? *options.locality : Locality::here();
-}
-
 Failure nobody_listens(const SocketAddress& address, int error) {
   Failure failure;
   failure.kind = ErrorKind::peer_gone;
@@ -99,6 +95,11 @@ Result<void> require_sound(std::string_view call, const ConnectionOptions& optio
   return {};
 }
 
+ConnectionOptions with_locality(ConnectionOptions options) {
+  if (!options.locality) options.locality = Locality::here();
+  return options;
+}
+
 Result<void> DescriptorSocket::check_user(std::string_view call, const ConnectionOptions& options) const {
   const auto& others = options.other_users;
   if (peer_.user == ::geteuid() || std::find(others.begin(), others.end(), peer_.user) != others.end()) return {};
@@ -112,11 +113,12 @@ Result<void> DescriptorSocket::check_user(std::string_view call, const Connectio
 Result<DescriptorSocket> DescriptorSocket::try_connect(const SocketAddress& address, const ConnectionOptions& options,
                                                        const Deadline& deadline) {
   if (auto sound = require_sound(connecting, options); !sound) return sound.failure();
+  const ConnectionOptions complete = with_locality(options);  // before the socket takes the last descriptor
   auto connected = connected_socket(address, options, deadline);
   if (!connected) return connected.failure();
   DescriptorSocket socket(std::move(connected).value(), introduction_limits);
   if (auto allowed = socket.check_user(connecting, options); !allowed) return allowed.failure();
-  if (auto introduced = socket.introduce(options, deadline); !introduced) return introduced.failure();
+  if (auto introduced = socket.introduce(complete, deadline); !introduced) return introduced.failure();
   socket.limits_ = options.limits;
   return socket;
 }
@@ -127,7 +129,7 @@ DescriptorSocket DescriptorSocket::connect(const SocketAddress& address, const C
 }
 
 Result<void> DescriptorSocket::introduce(const ConnectionOptions& options, const Deadline& deadline) {
-  const auto hello = encode(Introduction{told_locality(options), options.token});
+  const auto hello = encode(Introduction{*options.locality, options.token});
   if (auto said = send_message({connecting, {.kind = hello_kind, .bytes = hello}}, deadline); !said) return said;
   auto answer = receive_any(connecting, deadline);
   if (!answer) return answer.failure();
@@ -141,7 +143,7 @@ Result<void> DescriptorSocket::introduce(const ConnectionOptions& options, const
 
 // The newcomer's introduction, if it is there, and the answer to it.
 Result<void> DescriptorSocket::welcome(const ConnectionOptions& options, const Deadline& deadline) {
-  const Locality mine = told_locality(options);
+  const Locality& mine = *options.locality;
   auto hello = receive_any(accepting, deadline);
   if (!hello) return hello.failure();
   const auto theirs = decode_introduction(hello->bytes);

@@ -107,10 +107,12 @@ DescriptorListener DescriptorListener::listen(const SocketAddress& address, cons
   require_sound(listening, options.connection).value();
   UniqueDescriptor lock;
   if (!address.is_abstract()) lock = lock_directory_of(address.name(), deadline).value();
+  ListenerOptions complete = options;
+  complete.connection = with_locality(options.connection);
   UniqueDescriptor timer = new_timer().value();
   UniqueDescriptor socket = new_socket().value();
   bind_and_listen(socket, address).value();
-  DescriptorListener listener(std::move(socket), std::move(timer), address, options);
+  DescriptorListener listener(std::move(socket), std::move(timer), address, std::move(complete));
   struct stat facts {};
   if (!address.is_abstract() && ::stat(address.name().c_str(), &facts) == 0)
     listener.file_ = File{facts.st_dev, facts.st_ino, ::getpid()};

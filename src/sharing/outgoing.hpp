@@ -19,6 +19,9 @@ struct DescriptorSocket::Outgoing {
 // Refuses a token and a locality that the other end would not take.
 [[nodiscard]] Result<void> require_sound(std::string_view call, const ConnectionOptions& options);
 
+// With what the other end is told. It takes a descriptor to learn that, without which this would seem another host.
+[[nodiscard]] ConnectionOptions with_locality(ConnectionOptions options);
+
 // Of those who have not said yet who they are.
 inline constexpr MessageLimits introduction_limits{.bytes = std::size_t{16} << 10, .descriptors = 0};
 

@@ -172,14 +172,14 @@ class Newcomer {
     EXPECT_EQ(::connect(socket_.get(), reinterpret_cast<sockaddr*>(&name), sizeof name), 0);
   }
   void introduce() const {
-    const auto hello = encode(Introduction{Locality::here(), {}});
-    PacketHeader header = test::only_packet(hello.size());
+    PacketHeader header = test::only_packet(hello_.size());
     header.kind = hello_kind;
-    test::send_raw(socket_.get(), test::packet_of(header, hello));
+    test::send_raw(socket_.get(), test::packet_of(header, hello_));
   }
 
  private:
   UniqueDescriptor socket_;
+  test::Bytes hello_ = encode(Introduction{Locality::here(), {}});  // while there are descriptors
 };
 
 std::vector<pollfd> readable_soon(const DescriptorListener& listener) {
@@ -197,7 +197,7 @@ TEST_F(ListenerTest, ALackOfDescriptorsKeepsThoseWaitingForWhomThereIsNone) {
   std::vector<DescriptorSocket> accepted;
   {
     const cuvmm::test::DescriptorLimit limit(1);
-    auto one = listener.try_accept(at_once());
+    auto one = listener.try_accept(Deadline::at(Deadline::Clock::now()));
     ASSERT_TRUE(one) << one.failure().message();
     accepted.push_back(std::move(one).value());
     const auto none = listener.try_accept(Deadline::at(Deadline::Clock::now()));
@@ -216,6 +216,24 @@ TEST_F(ListenerTest, ALackOfDescriptorsKeepsNobodyWaitingWhoHasConnected) {
   EXPECT_EQ(listener.try_accept(Deadline::at(Deadline::Clock::now())).failure().kind, ErrorKind::out_of_descriptors);
   std::jthread later([&] { first.introduce(); });
   EXPECT_TRUE(listener.try_accept(soon())) << "though there is none for the second one yet";
+}
+
+TEST_F(ListenerTest, TheLastDescriptorIsEnoughToConnect) {
+  auto listener = DescriptorListener::listen(address(), {}, soon());
+  const auto connected_with = [&](unsigned descriptors) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const cuvmm::test::DescriptorLimit limit(descriptors);
+      const auto socket = DescriptorSocket::try_connect(address(), {}, soon());
+      ::_exit(socket ? 0 : socket.failure().kind == ErrorKind::out_of_descriptors ? 1 : 2);
+    }
+    if (descriptors != 0) static_cast<void>(listener.try_accept(soon()));
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return WEXITSTATUS(status);
+  };
+  EXPECT_EQ(connected_with(1), 0) << "it must not seem to be another host";
+  EXPECT_EQ(connected_with(0), 1);
 }
 
 TEST_F(ListenerTest, ALackOfDescriptorsIsNotAnnouncedAllTheTime) {
