@@ -66,14 +66,9 @@ std::size_t RangeAddresses::reservation_end(std::size_t offset) const noexcept {
   return end;
 }
 
-namespace {
-
-// Whether a call may have done its work although it failed: a driver reports failures of earlier work by any call.
 bool may_have_been_done(const Failure& failure) noexcept {
   return failure.kind == ErrorKind::driver_failure || failure.kind == ErrorKind::device_lost;
 }
-
-}  // namespace
 
 // Only for addresses that the range knows to be free: what may have been mapped there is its own.
 Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory& memory) const {

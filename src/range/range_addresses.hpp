@@ -15,6 +15,9 @@
 
 namespace cuvmm::range {
 
+// Whether a call may have done its work although it failed: a driver reports failures of earlier work by any call.
+[[nodiscard]] bool may_have_been_done(const Failure& failure) noexcept;
+
 // Adjacent reservations, as one. Freed when the range and all that is still to be unmapped are gone.
 class RangeAddresses {
  public:

@@ -64,7 +64,8 @@ Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
   for (auto first = chunks_.cbegin(); first != chunks_.cend();) {
     const auto run = addresses_->run_from(first, chunks_.cend());
     if (Result<void> granted = addresses_->set_access(run.extent, wanted); !granted) {
-      take_rights_back(run.extent.offset, previous);
+      const bool here_too = range::may_have_been_done(granted.failure());
+      take_rights_back(here_too ? run.extent.end() : run.extent.offset, previous);
       return granted;
     }
     first = run.next;

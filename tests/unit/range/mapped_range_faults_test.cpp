@@ -194,6 +194,32 @@ TEST_F(MappedRangeFaults, AFailedGrantChangesNoRight) {
   EXPECT_NE(state(range), before);
 }
 
+TEST_F(MappedRangeFaults, AGrantThatIsReportedAsFailedLeavesNoRight) {
+  auto range = MappedRange::create(machine_.driver(), pages());
+  range.append(2_MiB);
+  range.map(8_MiB, 2_MiB);
+  range.map(16_MiB, 2_MiB);
+  const std::string before = state(range);
+  const AccessGrant change{device1, AccessRights::read_write};
+  for (std::uint64_t call = 1; call <= 3; ++call) {
+    const driver::Fault after{EntryPoint::cuMemSetAccess, call, abi::CUDA_ERROR_UNKNOWN, driver::FaultTiming::after,
+                              false};
+    machine_.faults().inject(after);
+    EXPECT_FALSE(range.try_grant(std::span(&change, 1))) << call;
+    EXPECT_EQ(state(range), before) << call;
+    machine_.faults().inject(after);
+    EXPECT_FALSE(range.try_revoke(device1)) << call;
+    EXPECT_EQ(state(range), before) << call;
+  }
+  // A refusal is no doubt: what was not done is not undone.
+  machine_.fail(EntryPoint::cuMemSetAccess, 1, abi::CUDA_ERROR_INVALID_DEVICE);
+  machine_.calls();
+  EXPECT_FALSE(range.try_grant(std::span(&change, 1)));
+  EXPECT_EQ(machine_.calls(), "cuMemSetAccess 1");
+  EXPECT_TRUE(range.try_grant(std::span(&change, 1)));
+  EXPECT_NE(state(range), before);
+}
+
 TEST_F(MappedRangeFaults, AddressesThatWereFreedAreNotTheRangesAnyMore) {
   MappedRangeOptions options = pages();
   options.capacity = 4_MiB;
