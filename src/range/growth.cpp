@@ -208,14 +208,16 @@ std::vector<std::size_t> MappedRange::Impl::chunk_sizes(const ChunkPolicy& polic
   if (several_locations_ || location != properties_.location)
     for (const auto& chunk : chunks_)
       if (chunk.second.properties().location != location) mapped -= chunk.second.size();
-  const std::size_t capacity = std::max(addresses_->size(), extent.end());
-  const std::vector<std::size_t> planned = policy.plan({mapped, extent.bytes, capacity - extent.offset, granularity_});
+  // What is not asked for is no reason to wait for addresses, or to fail for want of them.
+  const std::size_t free_until = addresses_->out_of_use_from(extent.end());
+  const std::size_t end = std::max(std::min(addresses_->size(), free_until), extent.end());
+  const std::vector<std::size_t> planned = policy.plan({mapped, extent.bytes, end - extent.offset, granularity_});
   std::vector<std::size_t> sizes;
   std::size_t offset = extent.offset;
   for (std::size_t left : planned) {
     while (left != 0) {  // a chunk lies in one reservation
-      const std::size_t end = addresses_->reservation_end(offset);
-      const std::size_t bytes = offset < end ? std::min(left, end - offset) : left;
+      const std::size_t border = addresses_->reservation_end(offset);
+      const std::size_t bytes = offset < border ? std::min(left, border - offset) : left;
       sizes.push_back(bytes);
       offset += bytes;
       left -= bytes;

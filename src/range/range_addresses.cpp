@@ -148,6 +148,15 @@ bool RangeAddresses::is_retiring(const Extent& extent) const {
   });
 }
 
+std::size_t RangeAddresses::out_of_use_from(std::size_t offset) const {
+  if (out_of_use_ == 0) return SIZE_MAX;
+  const std::lock_guard lock(mutex_);
+  const auto retiring = retiring_.lower_bound(offset);
+  const auto quarantined = quarantined_.lower_bound(offset);
+  return std::min(retiring == retiring_.end() ? SIZE_MAX : retiring->first,
+                  quarantined == quarantined_.end() ? SIZE_MAX : quarantined->first);
+}
+
 void RangeAddresses::quarantine(ChunkMap&& chunks) noexcept {
   for (const auto& each : chunks) never_recycle(each.second);
   const std::lock_guard lock(mutex_);

@@ -55,6 +55,8 @@ class RangeAddresses {
   void begin_retiring(const Extent& extent);
   void end_retiring(const Extent& extent) noexcept;
   [[nodiscard]] bool is_retiring(const Extent& extent) const;
+  // Where the first addresses at or behind the offset begin that are retiring or in quarantine; SIZE_MAX: none are.
+  [[nodiscard]] std::size_t out_of_use_from(std::size_t offset) const;
 
   // Chunks that could not be unmapped: their addresses and memory are out of use.
   void quarantine(ChunkMap&& chunks) noexcept;

@@ -241,6 +241,22 @@ TEST_F(MappedRangeFaults, AddressesThatWereFreedAreNotTheRangesAnyMore) {
   EXPECT_EQ(machine_.alive(), Alive{});
 }
 
+TEST_F(MappedRangeFaults, WhatIsNotAskedForNeedsNoAddressesOutOfQuarantine) {
+  MappedRangeOptions options = pages();
+  options.chunks = ChunkPolicy::geometric();
+  auto range = MappedRange::create(machine_.driver(), options);
+  range.append(8_MiB);
+  machine_.fail(EntryPoint::cuMemSetAccess);
+  machine_.fail(EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN, true);
+  EXPECT_FALSE(range.try_map(12_MiB, 2_MiB));
+  ASSERT_EQ(range.quarantined().size(), 1u);
+  EXPECT_EQ(range.append(2_MiB), 8_MiB) << "of the 8 MiB that the policy asks for, 4 are free";
+  EXPECT_EQ(range.mapped_bytes(), 12_MiB);
+  EXPECT_FALSE(range.try_append(4_MiB)) << "these are needed";
+  machine_.faults().clear();
+  EXPECT_EQ(range.append(4_MiB), 10_MiB);
+}
+
 TEST_F(MappedRangeFaults, AFailedUnmapLeavesTheChunks) {
   auto range = MappedRange::create(machine_.driver(), pages());
   range.append(6_MiB);

@@ -130,6 +130,24 @@ TEST_F(MappedRangeUses, AQueueUnmapsBehindTheWorkAndTheCallerGoesOn) {
   expect_no_complaint();
 }
 
+TEST_F(MappedRangeUses, WhatIsNotAskedForDoesNotWaitForRetiredAddresses) {
+  MappedRangeOptions options = small(5ms);
+  options.chunks = ChunkPolicy::geometric();
+  options.retire_queue = RetireQueue::create(machine_.driver());
+  auto range = MappedRange::create(machine_.driver(), options);
+  range.append(8_MiB);
+  range.map(12_MiB, 2_MiB);
+  hold_back_work_on(range);
+  range.truncate(8_MiB);  // retires the chunk at 12 MiB
+  EXPECT_EQ(range.append(2_MiB), 8_MiB) << "of the 8 MiB that the policy asks for, 4 are free";
+  EXPECT_EQ(range.mapped_bytes(), 12_MiB);
+  EXPECT_THROW(range.append(4_MiB), TimedOut) << "these are needed";
+  RetirementMachine::open(word_);
+  call<EntryPoint::cuStreamSynchronize>(machine_.api(), stream_);
+  EXPECT_EQ(range.append(4_MiB), 10_MiB);
+  expect_no_complaint();
+}
+
 TEST_F(MappedRangeUses, ARangeThatGoesRetiresWhatItHas) {
   const auto queue = RetireQueue::create(machine_.driver());
   {
