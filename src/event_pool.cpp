@@ -60,7 +60,8 @@ bool ContextEvents::gone() const noexcept {
   if (witness_ == nullptr) return false;
   const RelaxedCaptureMode relaxed(*interface_);
   const abi::CUresult answer = interface_->cuEventQuery(witness_);
-  return answer == abi::CUDA_ERROR_CONTEXT_IS_DESTROYED || answer == abi::CUDA_ERROR_INVALID_HANDLE;
+  return answer == abi::CUDA_ERROR_CONTEXT_IS_DESTROYED || answer == abi::CUDA_ERROR_INVALID_HANDLE ||
+         driver_is_gone(answer);
 }
 
 abi::CUevent ContextEvents::take() noexcept {

@@ -103,6 +103,11 @@ Progress PendingWork::State::ask_all(RelaxedOnDemand& relaxed) {
     if (!each.event) return Progress::open;
     if (!each.event->seen_done()) {
       const abi::CUresult code = relaxed.relax();
+      if (driver_is_gone(code)) {
+        each.event->set_done();
+        awaited_.pop_back();
+        continue;
+      }
       if (code == abi::CUDA_ERROR_NOT_PERMITTED) return Progress::blocked;
       if (code != abi::CUDA_SUCCESS) return Progress::open;
     }

@@ -14,6 +14,12 @@ enum class WorkAnswer {
   lost,     // the event was recorded in a capture behind our back, so it stands for no work
 };
 
+// Whether the process has no driver any more: it ends, or was forked from the one that had it, whose work is no
+// business of its own.
+[[nodiscard]] inline bool driver_is_gone(abi::CUresult result) noexcept {
+  return result == abi::CUDA_ERROR_DEINITIALIZED || result == abi::CUDA_ERROR_NOT_INITIALIZED;
+}
+
 [[nodiscard]] inline WorkAnswer work_answer(driver::EntryPoint entry, abi::CUresult result) noexcept {
   switch (result) {
     case abi::CUDA_SUCCESS:
@@ -24,6 +30,7 @@ enum class WorkAnswer {
     case abi::CUDA_ERROR_INVALID_CONTEXT:
     case abi::CUDA_ERROR_INVALID_HANDLE:
     case abi::CUDA_ERROR_DEINITIALIZED:
+    case abi::CUDA_ERROR_NOT_INITIALIZED:
       return WorkAnswer::over;
     case abi::CUDA_ERROR_CAPTURED_EVENT:
     case abi::CUDA_ERROR_INVALID_VALUE:

@@ -499,6 +499,29 @@ TEST_F(StreamUsesTest, ACreatedContextMayBeDestroyedOnceItsStreamsAreForgottenAn
   expect_no_failure();
 }
 
+// What a process that was forked from the driver's sees of it.
+TEST_F(StreamUsesTest, WithoutADriverNothingIsWaitedFor) {
+  CreatedContext created(machine_);
+  std::uint32_t* const word = machine_.word();
+  for (const bool of_created : {false, true})
+    for (const CUresult answer : {CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_SYSTEM_NOT_READY}) {
+      const CUstream stream = of_created ? created.stream() : machine_.stream();
+      machine_.wait(stream, word);
+      StreamUses uses(machine_.driver());
+      uses.used_on(stream);
+      PendingWork recorded = uses.so_far();
+      ASSERT_FALSE(recorded.is_done());
+      machine_.faults().inject({std::nullopt, 1, answer, driver::FaultTiming::instead, true});
+      PendingWork unrecorded = uses.so_far();
+      const bool no_driver = answer != CUDA_ERROR_SYSTEM_NOT_READY;
+      EXPECT_EQ(static_cast<bool>(recorded.wait_for(20ms)), no_driver) << answer << of_created;
+      EXPECT_EQ(static_cast<bool>(unrecorded.wait_for(20ms)), no_driver) << answer << of_created;
+      machine_.faults().clear();
+    }
+  RetirementMachine::open(word);
+  expect_no_failure();
+}
+
 TEST_F(StreamUsesTest, AResetContextsEventsAreNotUsedAgain) {
   {
     const CUstream stream = machine_.stream();
