@@ -61,10 +61,12 @@ struct ChunkInfo {
 // Learns of changes of a range: caches of registrations (NCCL, RDMA) become stale with the pages behind them. Called by
 // the thread that changes the range; may ask the range, not change it.
 struct RangeObserver {
-  // Before the bytes are unmapped or replaced; an exception stops the change, and nothing has changed. Also before the
-  // range is destroyed, which nothing stops: an exception then goes to the clean-up failure handler.
+  // Before the bytes are unmapped or replaced; an exception stops the change, and nothing has changed: those that were
+  // told already hear after_map. Also before the range is destroyed, which nothing stops: an exception then goes to the
+  // clean-up failure handler.
   std::function<void(std::size_t offset, std::size_t bytes)> before_unmap{};
-  // After bytes were mapped or replaced, granted and may be used; an exception goes to the clean-up failure handler.
+  // After bytes were mapped or replaced, granted and may be used, or stayed although before_unmap was told of them; an
+  // exception goes to the clean-up failure handler.
   std::function<void(std::size_t offset, std::size_t bytes)> after_map{};
 };
 

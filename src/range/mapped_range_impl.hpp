@@ -161,6 +161,7 @@ class MappedRange::Impl {
 
   std::vector<std::shared_ptr<const RangeObserver>> observers() const;
   void tell_before_unmap(const Extent& extent) const;
+  void tell_of_end(const Extent& extent) const;  // as before unmapping, which nothing stops
   void tell_after_map(const Extent& extent) const noexcept;
 
   friend class MappedRange;

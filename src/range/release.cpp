@@ -77,21 +77,48 @@ Result<void> MappedRange::Impl::wait_for_retired(std::string_view call, const Ex
   return failure;
 }
 
+namespace {
+
+void tell_after_map_each(std::span<const std::shared_ptr<const RangeObserver>> observers,
+                         const range::Extent& extent) noexcept {
+  for (const auto& each : observers) {
+    try {
+      if (each->after_map) each->after_map(extent.offset, extent.bytes);
+    } catch (...) {
+      report_current_exception("RangeObserver::after_map");
+    }
+  }
+}
+
+}  // namespace
+
+// Those that were told before one throws hear that it did not happen.
 void MappedRange::Impl::tell_before_unmap(const Extent& extent) const {
-  for (const auto& each : observers())
-    if (each->before_unmap) each->before_unmap(extent.offset, extent.bytes);
+  const auto all = observers();
+  for (std::size_t told = 0; told < all.size(); ++told) {
+    try {
+      if (all[told]->before_unmap) all[told]->before_unmap(extent.offset, extent.bytes);
+    } catch (...) {
+      tell_after_map_each(std::span(all).first(told), extent);
+      throw;
+    }
+  }
+}
+
+void MappedRange::Impl::tell_of_end(const Extent& extent) const {
+  for (const auto& each : observers()) {
+    try {
+      if (each->before_unmap) each->before_unmap(extent.offset, extent.bytes);
+    } catch (...) {
+      report_current_exception("RangeObserver::before_unmap");
+    }
+  }
 }
 
 void MappedRange::Impl::tell_after_map(const Extent& extent) const noexcept {
   if (observers_.empty()) return;
   try {
-    for (const auto& each : observers()) {
-      try {
-        if (each->after_map) each->after_map(extent.offset, extent.bytes);
-      } catch (...) {
-        report_current_exception("RangeObserver::after_map");
-      }
-    }
+    tell_after_map_each(observers(), extent);
   } catch (const std::bad_alloc&) {
     report_cleanup_failure(Failure{});  // no memory left to tell anybody
   }
@@ -261,12 +288,13 @@ void MappedRange::Impl::close() {
   const Extent whole{0, range::end_of(chunks_)};
   allow_unmap("MappedRange::close", whole).value();
   wait_for_device("MappedRange::close").value();
-  if (!chunks_.empty()) tell_before_unmap(chunks_in(whole));
   addresses_->clear_quarantine({0, addresses_->size()}).value();
   wait_for_retired("MappedRange::close", {0, addresses_->size()}).value();
+  if (!chunks_.empty()) tell_before_unmap(chunks_in(whole));
   const Result<void> unmapped = addresses_->unmap(chunks_, chunks_.begin(), chunks_.end(), mapped_bytes_);
   size_ = range::end_of(chunks_);
   ++generation_;
+  if (!chunks_.empty()) tell_after_map(chunks_in(whole));  // of those that stay
   unmapped.value();
   addresses_->free();
 }
@@ -279,9 +307,9 @@ void MappedRange::Impl::end() noexcept {
   constexpr std::string_view call = "MappedRange::~MappedRange";
   const Extent whole = chunks_in({0, SIZE_MAX});
   try {
-    tell_before_unmap(whole);
+    tell_of_end(whole);
   } catch (...) {
-    report_current_exception("RangeObserver::before_unmap");
+    report_current_exception(call);
   }
   try {
     if (options_.retire_queue && retire(whole)) return;

@@ -175,6 +175,33 @@ TEST_F(MappedRangeFaults, AQuarantineThatLastsIsLeftToTheDriver) {
   EXPECT_EQ(machine_.alive(), (Alive{2, 2, 1})) << "the mappings and their addresses, which nobody can free";
 }
 
+TEST_F(MappedRangeFaults, ObserversHearOfACloseOnlyWhenItCanBegin) {
+  auto range = MappedRange::create(machine_.driver(), pages());
+  range.append(4_MiB);
+  std::vector<std::string> heard;
+  const auto note = [&](const char* what) {
+    return [&heard, what](std::size_t offset, std::size_t bytes) {
+      heard.push_back(what + std::to_string(offset >> 20) + "+" + std::to_string(bytes >> 20));
+    };
+  };
+  const auto observation = range.observe({note("before "), note("after ")});
+  machine_.fail(EntryPoint::cuMemSetAccess, 1);
+  machine_.fail(EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN, true);
+  EXPECT_FALSE(range.try_append(2_MiB));
+  ASSERT_EQ(range.quarantined().size(), 1u);
+  EXPECT_THROW(range.close(), Error);
+  EXPECT_EQ(heard, std::vector<std::string>{}) << "of the quarantine, which observers know nothing of";
+  machine_.faults().clear();
+  machine_.fail(EntryPoint::cuMemUnmap, 2, abi::CUDA_ERROR_UNKNOWN);  // of both chunks together
+  machine_.fail(EntryPoint::cuMemUnmap, 4, abi::CUDA_ERROR_UNKNOWN);  // and of the second alone
+  EXPECT_THROW(range.close(), Error);
+  EXPECT_EQ(heard, (std::vector<std::string>{"before 0+4", "after 2+2"})) << "what stays";
+  EXPECT_EQ(range.chunks().size(), 1u);
+  heard.clear();
+  range.close();
+  EXPECT_EQ(heard, (std::vector<std::string>{"before 2+2"}));
+}
+
 TEST_F(MappedRangeFaults, AFailedGrantChangesNoRight) {
   auto range = MappedRange::create(machine_.driver(), pages());
   range.append(2_MiB);

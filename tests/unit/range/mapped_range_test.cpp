@@ -773,6 +773,34 @@ TEST_F(MappedRangeTest, ObserversAreToldOfChunksAndOfWhatDidNotHappen) {
   EXPECT_EQ(heard, (std::vector<std::string>{"before 4+2"}));
 }
 
+TEST_F(MappedRangeTest, ObserversHearThatAnotherStoppedTheChange) {
+  auto one = range();
+  one.append(2_MiB);
+  std::vector<std::string> heard;
+  const auto note = [&](const char* what) {
+    return [&heard, what](std::size_t, std::size_t) { heard.emplace_back(what); };
+  };
+  bool stop = true;
+  const auto first = one.observe({note("first before"), note("first after")});
+  const auto second = one.observe({[&](std::size_t, std::size_t) {
+                                     if (stop) throw std::runtime_error("not now");
+                                   },
+                                   note("second after")});
+  const auto third = one.observe({note("third before"), note("third after")});
+  EXPECT_THROW(one.unmap(0, 2_MiB), std::runtime_error);
+  EXPECT_EQ(heard, (std::vector<std::string>{"first before", "first after"}));
+  heard.clear();
+  stop = false;
+  one.unmap(0, 2_MiB);
+  EXPECT_EQ(heard, (std::vector<std::string>{"first before", "third before"}));
+  one.append(2_MiB);
+  heard.clear();
+  stop = true;
+  one = range();
+  EXPECT_EQ(heard, (std::vector<std::string>{"first before", "third before"})) << "the end is stopped by nobody";
+  clean_up_.failures.clear();
+}
+
 TEST_F(MappedRangeTest, FeaturesOfDeviceMemoryAreNotAskedOfTheHost) {
   MappedRangeOptions options = small();
   options.memory.compression = true;
