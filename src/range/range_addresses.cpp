@@ -129,15 +129,17 @@ Result<void> RangeAddresses::unmap(ChunkMap& chunks, ChunkMap::const_iterator fi
   return result;
 }
 
-void RangeAddresses::begin_retiring(const Extent& extent) {
+void RangeAddresses::begin_retiring(std::span<const Extent> extents) {
+  std::map<std::size_t, std::size_t> begun;
+  for (const Extent& each : extents) begun.emplace(each.offset, each.bytes);
   const std::lock_guard lock(mutex_);
-  retiring_.emplace(extent.offset, extent.bytes);
-  ++out_of_use_;
+  out_of_use_ += begun.size();
+  retiring_.merge(begun);
 }
 
-void RangeAddresses::end_retiring(const Extent& extent) noexcept {
+void RangeAddresses::end_retiring(std::span<const Extent> extents) noexcept {
   const std::lock_guard lock(mutex_);
-  out_of_use_ -= retiring_.erase(extent.offset);
+  for (const Extent& each : extents) out_of_use_ -= retiring_.erase(each.offset);
 }
 
 bool RangeAddresses::is_retiring(const Extent& extent) const {
@@ -213,15 +215,31 @@ void RangeAddresses::free() {
   }
 }
 
+namespace {
+
+std::vector<Extent> extents_of(const ChunkMap& chunks) {
+  std::vector<Extent> extents;
+  for (const auto& each : chunks) {
+    if (extents.empty() || extents.back().end() != each.first) {
+      extents.push_back(extent_of(each));
+    } else {
+      extents.back().bytes += each.second.size();
+    }
+  }
+  return extents;
+}
+
+}  // namespace
+
 RetiredChunks::RetiredChunks(std::shared_ptr<RangeAddresses> addresses, ChunkMap& chunks)
-    : extent_{chunks.begin()->first, end_of(chunks) - chunks.begin()->first} {
-  addresses->begin_retiring(extent_);
+    : extents_(extents_of(chunks)) {
+  addresses->begin_retiring(extents_);
   addresses_ = std::move(addresses);
   chunks_ = std::move(chunks);
 }
 
 ChunkMap RetiredChunks::take_back() noexcept {
-  if (addresses_) addresses_->end_retiring(extent_);
+  if (addresses_) addresses_->end_retiring(extents_);
   addresses_.reset();
   return std::move(chunks_);
 }
@@ -234,7 +252,7 @@ RetiredChunks::~RetiredChunks() {
     report_cleanup_failure(Failure{});  // no memory left to say what failed
   }
   addresses_->quarantine(std::move(chunks_));
-  addresses_->end_retiring(extent_);
+  addresses_->end_retiring(extents_);
 }
 
 }  // namespace cuvmm::range

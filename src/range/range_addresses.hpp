@@ -52,8 +52,8 @@ class RangeAddresses {
                      std::size_t& bytes) const;
 
   // What waits to be unmapped, so that its addresses are not yet free.
-  void begin_retiring(const Extent& extent);
-  void end_retiring(const Extent& extent) noexcept;
+  void begin_retiring(std::span<const Extent> extents);  // all, or none if it throws
+  void end_retiring(std::span<const Extent> extents) noexcept;
   [[nodiscard]] bool is_retiring(const Extent& extent) const;
   // Where the first addresses at or behind the offset begin that are retiring or in quarantine; SIZE_MAX: none are.
   [[nodiscard]] std::size_t out_of_use_from(std::size_t offset) const;
@@ -102,7 +102,7 @@ class RetiredChunks {
  private:
   std::shared_ptr<RangeAddresses> addresses_;  // none: moved from
   ChunkMap chunks_;
-  Extent extent_;
+  std::vector<Extent> extents_;  // of the chunks, neighbours as one; what lies between is not retired
 };
 
 }  // namespace cuvmm::range

@@ -148,6 +148,24 @@ TEST_F(MappedRangeUses, WhatIsNotAskedForDoesNotWaitForRetiredAddresses) {
   expect_no_complaint();
 }
 
+TEST_F(MappedRangeUses, AHoleBetweenRetiredChunksIsFree) {
+  MappedRangeOptions options = small(5ms);
+  options.retire_queue = RetireQueue::create(machine_.driver());
+  auto range = MappedRange::create(machine_.driver(), options);
+  range.append(2_MiB);
+  range.map(6_MiB, 2_MiB);
+  range.append(2_MiB);
+  hold_back_work_on(range);
+  range.unmap(0, 10_MiB);
+  EXPECT_NO_THROW(range.map(2_MiB, 4_MiB));
+  for (const std::size_t offset : {std::size_t{0}, 6_MiB, 8_MiB}) EXPECT_THROW(range.map(offset, 2_MiB), TimedOut);
+  range.unmap(2_MiB, 4_MiB);  // retires within the others' hole
+  RetirementMachine::open(word_);
+  call<EntryPoint::cuStreamSynchronize>(machine_.api(), stream_);
+  EXPECT_NO_THROW(range.map(0, 10_MiB));
+  expect_no_complaint();
+}
+
 TEST_F(MappedRangeUses, ARangeThatGoesRetiresWhatItHas) {
   const auto queue = RetireQueue::create(machine_.driver());
   {
