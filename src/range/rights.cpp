@@ -27,6 +27,14 @@ std::vector<AccessGrant> changed(const std::vector<AccessGrant>& grants, std::sp
   return result;
 }
 
+Result<int> try_device_count(const Driver& driver) {
+  try {
+    return driver.device_count();
+  } catch (const Error& error) {
+    return error.failure();
+  }
+}
+
 }  // namespace
 
 std::vector<abi::CUmemAccessDesc> range::descriptors_of(std::span<const AccessGrant> grants) {
@@ -49,11 +57,12 @@ Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
   }
   if (changes.empty()) return {};
   if (chunks_.empty()) {  // else the driver finds it out
-    const int devices = driver().device_count();
+    const Result<int> devices = try_device_count(driver());
+    if (!devices) return devices.failure();
     for (const AccessGrant& each : changes)
-      if (each.location.kind == LocationKind::device && (each.location.id < 0 || each.location.id >= devices))
+      if (each.location.kind == LocationKind::device && (each.location.id < 0 || each.location.id >= *devices))
         return refusal("MappedRange::grant", to_string(each.location),
-                       fmt::format("There is no such device; the driver has {}", devices), "Name one that there is");
+                       fmt::format("There is no such device; the driver has {}", *devices), "Name one that there is");
   }
   std::vector<AccessGrant> after = changed(grants_, changes);
   std::vector<abi::CUmemAccessDesc> descriptors = range::descriptors_of(after);

@@ -801,6 +801,16 @@ TEST_F(MappedRangeTest, ObserversHearThatAnotherStoppedTheChange) {
   clean_up_.failures.clear();
 }
 
+TEST_F(MappedRangeTest, AFailedQuestionForDevicesIsAFailureOfTheGrant) {
+  auto one = range();
+  const AccessGrant change{device1, AccessRights::read};
+  machine_.fail(EntryPoint::cuDeviceGetCount, 1, abi::CUDA_ERROR_UNKNOWN);
+  const auto refused = one.try_grant(std::span(&change, 1));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure().call, "cuDeviceGetCount");
+  EXPECT_TRUE(one.try_grant(std::span(&change, 1)));
+}
+
 TEST_F(MappedRangeTest, FeaturesOfDeviceMemoryAreNotAskedOfTheHost) {
   MappedRangeOptions options = small();
   options.memory.compression = true;
