@@ -25,6 +25,9 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
     return invalid_use("MappedRange::create", std::move(arguments), std::move(rule), std::move(way_out), rule_id);
   };
   const bool on_device = memory.location.kind == LocationKind::device;
+  if (auto flaw = range::flaw_in({memory.location, AccessRights::none}))
+    return refuse(fmt::format("memory.location = {}", to_string(memory.location)), std::move(flaw->rule), flaw->way_out,
+                  "CREATE-LOCATION");
   if (memory.location.id < 0 || (on_device && memory.location.id > 0 && memory.location.id >= driver.device_count()))
     return refuse(fmt::format("memory.location = {}", to_string(memory.location)), "There is no such place",
                   "Name one that there is: Driver::devices() lists devices", "CREATE-LOCATION");
@@ -56,6 +59,9 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
         "leave require_features out");
   const int devices = options.grants.empty() ? 0 : driver.device_count();
   for (auto each = options.grants.begin(); each != options.grants.end(); ++each) {
+    if (auto flaw = range::flaw_in(*each))
+      return refuse(fmt::format("grants: {}", to_string(each->location)), std::move(flaw->rule), flaw->way_out,
+                    "ACCESS-DESCRIPTORS");
     if (on_device && each->location.kind != LocationKind::device)
       return refuse(fmt::format("grants: {}", to_string(each->location)), "Device memory cannot be granted to the host",
                     "Use memory of the host, or copy", "ACCESS-HOST-LOCATION");

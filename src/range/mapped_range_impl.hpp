@@ -15,7 +15,14 @@ namespace cuvmm {
 
 namespace range {
 std::vector<abi::CUmemAccessDesc> descriptors_of(std::span<const AccessGrant> grants);
-}
+
+// Why it is none that any range could give.
+struct Flaw {
+  std::string rule;
+  const char* way_out;
+};
+std::optional<Flaw> flaw_in(const AccessGrant& grant);
+}  // namespace range
 
 class MappedRange::Impl {
  public:

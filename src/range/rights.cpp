@@ -44,9 +44,21 @@ std::vector<abi::CUmemAccessDesc> range::descriptors_of(std::span<const AccessGr
   return descriptors;
 }
 
+std::optional<range::Flaw> range::flaw_in(const AccessGrant& grant) {
+  const int kind = static_cast<int>(grant.location.kind);
+  if (kind < static_cast<int>(LocationKind::device) || kind > static_cast<int>(LocationKind::host_numa))
+    return Flaw{"There is no such kind of location", "Name a device, the host, or a NUMA node of the host"};
+  for (const AccessRights each : {AccessRights::none, AccessRights::read, AccessRights::read_write})
+    if (grant.rights == each) return std::nullopt;
+  return Flaw{fmt::format("There are no rights of the number {}", static_cast<int>(grant.rights)),
+              "Grant AccessRights::read or read_write, or none"};
+}
+
 Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
   const auto is_of_host = [](const Location& location) { return location.kind != LocationKind::device; };
   for (const AccessGrant& each : changes) {
+    if (auto flaw = range::flaw_in(each))
+      return refusal("MappedRange::grant", to_string(each.location), std::move(flaw->rule), flaw->way_out);
     if (!is_of_host(each.location) || each.rights == AccessRights::none) continue;
     const bool device_memory = std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
       return !is_of_host(chunk.second.properties().location);

@@ -801,6 +801,34 @@ TEST_F(MappedRangeTest, ObserversHearThatAnotherStoppedTheChange) {
   clean_up_.failures.clear();
 }
 
+TEST_F(MappedRangeTest, AnUnknownGrantIsRefusedAtOnce) {
+  const Location nowhere{static_cast<LocationKind>(9), 0};
+  const auto seven = static_cast<AccessRights>(7);
+  auto one = range();
+  const auto refused = [&](const AccessGrant& change, const char* why) {
+    const auto result = one.try_grant(std::span(&change, 1));
+    return !result && result.failure().kind == ErrorKind::invalid_use &&
+           result.failure().rule.find(why) != std::string::npos;
+  };
+  EXPECT_TRUE(refused({device1, seven}, "no rights of the number 7"));
+  EXPECT_TRUE(refused({nowhere, AccessRights::read}, "no such kind of location"));
+  EXPECT_EQ(one.append(2_MiB), 0u);
+  EXPECT_TRUE(refused({device1, seven}, "no rights of the number 7"));
+  EXPECT_TRUE(refused({nowhere, AccessRights::none}, "no such kind of location"));
+  one.grant(device1, AccessRights::read);
+  EXPECT_EQ(one.append(2_MiB), 2_MiB);
+
+  MappedRangeOptions options = small();
+  options.grants = {{device0, seven}};
+  EXPECT_THROW(range(options), InvalidUse);
+  options.grants = {{nowhere, AccessRights::read}};
+  EXPECT_THROW(range(options), InvalidUse);
+  options.grants = {{device0, AccessRights::read}};
+  EXPECT_NO_THROW(range(options));
+  options.memory.location = nowhere;
+  EXPECT_THROW(range(options), InvalidUse);
+}
+
 TEST_F(MappedRangeTest, AFailedQuestionForDevicesIsAFailureOfTheGrant) {
   auto one = range();
   const AccessGrant change{device1, AccessRights::read};
