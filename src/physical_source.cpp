@@ -364,9 +364,13 @@ void require_sound(const PhysicalSourceOptions& options) {
   const auto refuse = [](std::string arguments, std::string rule, std::string way_out) {
     raise(invalid_use("PhysicalSource::create", std::move(arguments), std::move(rule), std::move(way_out)));
   };
+  // The host at large has no number.
+  const auto same = [](const Location& a, const Location& b) {
+    return a == b || (a.kind == LocationKind::host && b.kind == LocationKind::host);
+  };
   for (std::size_t i = 0; i < options.budgets.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
-      if (options.budgets[j].location == options.budgets[i].location)
+      if (same(options.budgets[j].location, options.budgets[i].location))
         refuse(fmt::format("budgets[{}] and budgets[{}]: {}", j, i, to_string(options.budgets[i].location)),
                "A location has one budget", "Name each location once");
   if (options.pressure_wait < std::chrono::milliseconds::zero())

@@ -227,6 +227,10 @@ TEST_F(PhysicalSourceTest, RefusesOptionsThatClash) {
   EXPECT_THROW(source(options), InvalidUse);
   options.budgets.pop_back();
   EXPECT_NO_THROW(source(options));
+  options.budgets = {{Location::host(), 2_MiB}, {{LocationKind::host, 1}, 4_MiB}};
+  EXPECT_THROW(source(options), InvalidUse) << "the host at large has no number";
+  options.budgets = {{Location::host_numa(0), 2_MiB}, {Location::host_numa(1), 4_MiB}};
+  EXPECT_NO_THROW(source(options));
   options.pressure_wait = std::chrono::milliseconds(-1);
   EXPECT_THROW(source(options), InvalidUse);
   options.pressure_wait = std::chrono::milliseconds::max();
