@@ -91,6 +91,7 @@ bool Driver::is_emulated() const noexcept {
 int Driver::device_count() const {
   int count = 0;
   call<EntryPoint::cuDeviceGetCount>(*interface_, &count);
+  if (count < 0) raise(nonsense("cuDeviceGetCount", fmt::format("a count of {}", count)));
   return count;
 }
 

@@ -143,6 +143,7 @@ std::size_t PhysicalMemory::granularity(const Driver& driver, const MemoryProper
   std::size_t granularity = 0;
   call<EntryPoint::cuMemGetAllocationGranularity>(driver.interface(), &granularity, &converted,
                                                   static_cast<abi::CUmemAllocationGranularity_flags>(which));
+  if (granularity == 0) raise(nonsense("cuMemGetAllocationGranularity", "a granularity of 0"));
   return granularity;
 }
 

@@ -21,6 +21,15 @@ namespace cuvmm {
   return failure;
 }
 
+// Of a driver that reports success with an answer that cannot be.
+[[gnu::cold]] inline Failure nonsense(std::string_view call, std::string_view answer) {
+  Failure failure;
+  failure.call = call;
+  failure.rule = "The driver answered success, and " + std::string(answer);
+  failure.way_out = "Update the driver, or ask the maker of what stands in for it";
+  return failure;
+}
+
 // Whether there was not enough memory, wherever it was to lie.
 inline bool is_shortage(const Failure& failure) noexcept {
   return failure.kind == ErrorKind::out_of_device_memory || failure.kind == ErrorKind::out_of_host_memory;

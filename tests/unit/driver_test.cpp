@@ -32,6 +32,20 @@ TEST(Driver, WrapsAnyDriver) {
   EXPECT_NE(driver, Driver::wrap(test::scripted_driver()));
 }
 
+TEST(Driver, ACountOfDevicesThatCannotBeIsTheDriversFault) {
+  const auto fake = test::scripted_driver();
+  int answered = -1;
+  fake->on_cuDeviceGetCount = [&](int* count) {
+    *count = answered;
+    return CUDA_SUCCESS;
+  };
+  const Driver driver = Driver::wrap(fake);
+  EXPECT_THROW(static_cast<void>(driver.devices()), Error);
+  EXPECT_THROW(static_cast<void>(driver.device_count()), Error);
+  answered = 0;
+  EXPECT_TRUE(driver.devices().empty());
+}
+
 TEST(Driver, RefusesAnOrdinalThatIsNotThere) {
   const Driver driver = Driver::wrap(test::scripted_driver());
   for (const int ordinal : {-1, 2, 99}) {

@@ -129,6 +129,24 @@ TEST_F(PhysicalMemoryTest, RoundsUpToEitherGranularity) {
   EXPECT_THROW(static_cast<void>(PhysicalMemory::rounded_up(driver_, {}, SIZE_MAX)), InvalidUse);
 }
 
+TEST_F(PhysicalMemoryTest, AGranularityOfNothingIsTheDriversFault) {
+  std::size_t answered = 0;
+  fake_->on_cuMemGetAllocationGranularity = [&](size_t* granularity, const CUmemAllocationProp*,
+                                                CUmemAllocationGranularity_flags) {
+    *granularity = answered;
+    return CUDA_SUCCESS;
+  };
+  try {
+    static_cast<void>(PhysicalMemory::rounded_up(driver_, {}, 1));
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.failure().kind, ErrorKind::driver_failure);
+    EXPECT_EQ(error.failure().call, "cuMemGetAllocationGranularity");
+  }
+  answered = 2_MiB;
+  EXPECT_EQ(PhysicalMemory::rounded_up(driver_, {}, 1), 2_MiB);
+}
+
 TEST_F(PhysicalMemoryTest, ASizeThatNothingHasIsNotAdopted) {
   EXPECT_THROW(static_cast<void>(PhysicalMemory::adopt(driver_, 1, {}, SIZE_MAX - 2_MiB + 1)), InvalidUse);
   EXPECT_THROW(static_cast<void>(PhysicalMemory::adopt(driver_, 1, SIZE_MAX / 2 + 1)), InvalidUse);
