@@ -241,7 +241,11 @@ PendingWork StreamUses::so_far() {
   auto work = std::make_unique<PendingWork::State>(state_->pool());
   for (auto& event : snapshot.events) work->wait_for(std::move(event));
   for (auto& stream : snapshot.streams)
-    if (const auto capture = work->wait_for(std::move(stream))) snapshot.captures.push_back(state_->hold(*capture));
+    if (const auto capture = work->wait_for(std::move(stream))) {
+      auto held = state_->hold(*capture);
+      auto& known = snapshot.captures;
+      if (std::find(known.begin(), known.end(), held) == known.end()) known.push_back(std::move(held));
+    }
   for (auto& capture : snapshot.captures) work->wait_for(std::move(capture));
   return PendingWork(std::move(work));
 }

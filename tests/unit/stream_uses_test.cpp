@@ -383,6 +383,19 @@ TEST_P(CaptureModes, AnEventOfACaptureStandsForTheCaptureAndLeavesItValid) {
   expect_no_failure();
 }
 
+TEST_F(StreamUsesTest, ACaptureIsNamedOnce) {
+  const CUstream stream = machine_.stream();
+  machine_.begin_capture(stream);
+  const std::optional<CaptureId> capture = uses_.used_on(stream);
+  ASSERT_TRUE(capture);
+  const Result<void> waited = uses_.so_far().wait_for(0s);
+  ASSERT_FALSE(waited);
+  const std::string captures = "held for captures: " + std::to_string(capture->value);
+  EXPECT_TRUE(mentions(waited.failure().arguments, captures)) << waited.failure().arguments;
+  EXPECT_FALSE(mentions(waited.failure().arguments, captures + ",")) << waited.failure().arguments;
+  call<EntryPoint::cuGraphDestroy>(machine_.api(), machine_.end_capture(stream));
+}
+
 TEST_F(StreamUsesTest, AStreamForgottenAfterACaptureIsNotNeededAnyMore) {
   const CUstream stream = machine_.stream();
   std::uint32_t* const word = machine_.word();
