@@ -19,6 +19,9 @@ struct RetireQueue::Batch {
   std::thread::id thread = std::this_thread::get_id();
   std::size_t entries = 0;
   std::size_t bytes = 0;
+  int drains = 0;  // which its owners began, and which wait for the others
+
+  class Draining;
 };
 
 // What queues had to leave alone, for ever, where leak checkers see that it is on purpose.
@@ -187,12 +190,37 @@ std::size_t RetireQueue::poll() {
   return release_done().released;
 }
 
-// Those that this thread releases would wait for themselves.
+// Those that this thread releases would wait for themselves. Where an owner of its own drains, those whose owners drain
+// as well would wait for this thread.
 bool RetireQueue::others_are_releasing() const noexcept {
+  const auto self = std::this_thread::get_id();
+  bool releasing_itself = false;
   for (const Batch* batch = batches_; batch != nullptr; batch = batch->next)
-    if (batch->entries > 0 && batch->thread != std::this_thread::get_id()) return true;
+    releasing_itself = releasing_itself || (batch->entries > 0 && batch->thread == self);
+  for (const Batch* batch = batches_; batch != nullptr; batch = batch->next)
+    if (batch->entries > 0 && batch->thread != self && !(releasing_itself && batch->drains > 0)) return true;
   return false;
 }
+
+// Tells that the owners which this thread is releasing wait for the others.
+class RetireQueue::Batch::Draining {
+ public:
+  explicit Draining(RetireQueue& queue) : queue_(queue) { add(1); }
+  ~Draining() { add(-1); }
+  Draining(const Draining&) = delete;
+  Draining& operator=(const Draining&) = delete;
+  Draining(Draining&&) = delete;
+  Draining& operator=(Draining&&) = delete;
+
+ private:
+  void add(int by) {
+    const std::lock_guard lock(queue_.mutex_);
+    for (Batch* batch = queue_.batches_; batch != nullptr; batch = batch->next)
+      if (batch->thread == std::this_thread::get_id()) batch->drains += by;
+  }
+
+  RetireQueue& queue_;
+};
 
 RetireQueue::Remaining RetireQueue::remaining() const {
   const std::lock_guard lock(mutex_);
@@ -206,6 +234,7 @@ RetireQueue::Remaining RetireQueue::remaining() const {
 
 Result<void> RetireQueue::drain_until(std::chrono::steady_clock::time_point deadline) {
   Backoff backoff;
+  const Batch::Draining draining(*this);
   for (;;) {
     const Pass pass = release_done();
     const Remaining left = remaining();

@@ -216,6 +216,31 @@ TEST_F(RetireQueueTest, ADrainEndsWhenWhatOtherThreadsReleaseIsReleased) {
   other.join();
 }
 
+TEST_F(RetireQueueTest, OwnersThatDrainInTwoThreadsDoNotWaitForEachOther) {
+  std::uint32_t* const first = machine_.word();
+  std::uint32_t* const second = machine_.word();
+  std::atomic<int> releasing = 0;
+  std::atomic<int> drained = 0;
+  const auto draining = [&] {
+    return Owner([&] {
+      ++releasing;
+      while (releasing < 2) std::this_thread::yield();
+      if (queue_->drain_for(5s)) ++drained;
+    });
+  };
+  PendingWork works[] = {held_back(first), held_back(second)};
+  queue_->retire(draining(), std::move(works[0]));
+  RetirementMachine::open(first);
+  std::thread other([&] { EXPECT_TRUE(queue_->drain_for(60s)); });
+  while (releasing < 1) std::this_thread::yield();
+  queue_->retire(draining(), std::move(works[1]));
+  RetirementMachine::open(second);
+  EXPECT_TRUE(queue_->drain_for(60s));
+  other.join();
+  EXPECT_EQ(drained, 2);
+  EXPECT_EQ(queue_->pending(), 0u);
+}
+
 TEST_F(RetireQueueTest, AnExceptionOfWhatIsCalledIsReported) {
   queue_->retire_call([] { throw std::runtime_error("no"); }, PendingWork());
   queue_->retire_call(
