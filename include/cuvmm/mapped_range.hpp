@@ -206,7 +206,8 @@ class MappedRange {
   void revoke(const Location& location);
   Result<void> try_revoke(const Location& location);
 
-  // Grants to those devices that can reach all memory that the range has now, and returns the others.
+  // Grants to those devices that can reach all memory that the range has now, and returns the others. Where it has
+  // none, its own location counts.
   [[nodiscard]] std::vector<DeviceOrdinal> grant_where_reachable(std::span<const DeviceOrdinal> devices,
                                                                  AccessRights rights = AccessRights::read_write);
 

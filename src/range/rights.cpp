@@ -115,7 +115,8 @@ Result<void> MappedRange::Impl::revoke(const Location& location) {
 
 std::vector<DeviceOrdinal> MappedRange::Impl::grant_where_reachable(std::span<const DeviceOrdinal> devices,
                                                                     AccessRights rights) {
-  std::vector<Location> places{properties_.location};
+  std::vector<Location> places;
+  if (chunks_.empty()) places.push_back(properties_.location);
   for (const auto& chunk : chunks_) {
     const Location& place = chunk.second.properties().location;
     if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);

@@ -522,6 +522,14 @@ TEST_F(MappedRangeTest, C26_DevicesThatCannotReachAreReportedSoftly) {
   two.grant(device1);
   EXPECT_EQ(two.grant_where_reachable(all), (std::vector{DeviceOrdinal(2), DeviceOrdinal(3)}));
   EXPECT_THROW(one.grant(Location::device(DeviceOrdinal(2))), Error) << "asked for by name it is an error";
+  auto elsewhere = MappedRange::create(machine.driver(), small());
+  EXPECT_EQ(elsewhere.grant_where_reachable(all), std::vector{DeviceOrdinal(2)})
+      << "memory is to come where it is made";
+  MappedRangeOptions options = small();
+  options.grants = {{device1, AccessRights::read_write}};
+  elsewhere = MappedRange::create(machine.driver(), options);
+  elsewhere.append(2_MiB, device1);
+  EXPECT_EQ(elsewhere.grant_where_reachable(all), std::vector{DeviceOrdinal(3)}) << "there is none on device 0";
 }
 
 TEST_F(MappedRangeTest, AFailureAsksForAMissingFeatureOnce) {
