@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cuvmm/pointer_info.hpp"
 #include "driver/call.hpp"
@@ -44,8 +45,34 @@ bool is_compressible(const Driver& driver, DeviceAddress address) {
   return info && info->properties && info->properties->compression;
 }
 
+struct Kind {
+  const char* feature;
+  const char* reason;
+  const char* way_out;
+};
+
+// The kind of memory that explains why the driver took no range of it; nothing where it may have dma-bufs.
+std::optional<Kind> kind_without(const PointerFacts& facts, const Range& pages) {
+  if (facts.managed)
+    return Kind{"dma-buf export of managed memory",
+                "Managed memory moves, and the driver exports none of it as dma-bufs",
+                "Export memory of cuMemCreate or cuMemAlloc"};
+  if (facts.on_host())
+    return Kind{"dma-buf export of host memory", "The driver exports device memory as dma-bufs only",
+                "Register host memory with the network card by its address"};
+  if (facts.in_pool)
+    return Kind{"dma-buf export of pool memory", "The driver exports no memory of stream-ordered pools as dma-bufs",
+                "Export memory of cuMemCreate or cuMemAlloc"};
+  if (pages.begin < facts.base.value || pages.end > facts.base.value + facts.size)
+    return Kind{"dma-buf export of a part of a page",
+                "Dma-bufs cover whole pages of the host, and the allocation shares its last one, or its first",
+                "Allocate whole pages for dma-bufs"};
+  return std::nullopt;
+}
+
 // Adds which feature it is, and why, to what the driver says.
-Failure explained(Failure failure, const Driver& driver, const PointerFacts& facts, DmaBufMapping mapping) {
+Failure explained(Failure failure, const Driver& driver, const PointerFacts& facts, const Range& pages,
+                  DmaBufMapping mapping) {
   if (failure.code == CUDA_ERROR_NOT_SUPPORTED) {
     failure.kind = ErrorKind::not_supported;
     failure.feature = mapping == DmaBufMapping::pcie ? "dma-buf export through PCIe" : "dma-buf export";
@@ -56,11 +83,11 @@ Failure explained(Failure failure, const Driver& driver, const PointerFacts& fac
                           ? "Take DmaBufMapping::platform"
                           : "Install the open variant of the NVIDIA kernel modules, or register memory through "
                             "nvidia_peermem";
-  } else if (failure.code == CUDA_ERROR_INVALID_VALUE && facts.on_host()) {
+  } else if (const auto kind = kind_without(facts, pages); failure.code == CUDA_ERROR_INVALID_VALUE && kind) {
     failure.kind = ErrorKind::not_supported;
-    failure.feature = "dma-buf export of host memory";
-    failure.reason = "The driver exports device memory as dma-bufs only";
-    failure.way_out = "Register host memory with the network card by its address";
+    failure.feature = kind->feature;
+    failure.reason = kind->reason;
+    failure.way_out = kind->way_out;
   } else if (failure.code == CUDA_ERROR_UNKNOWN && is_compressible(driver, facts.base)) {
     failure.kind = ErrorKind::not_supported;
     failure.feature = "dma-buf export of compressible memory";
@@ -77,7 +104,7 @@ Result<DmaBuf> export_part(const Driver& driver, const Range& part, const Pointe
   const auto exported = driver::try_call<driver::EntryPoint::cuMemGetHandleForAddressRange>(
       driver.interface(), static_cast<void*>(&descriptor), pages.begin,
       static_cast<std::size_t>(pages.end - pages.begin), CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);
-  if (!exported) return explained(exported.failure(), driver, facts, mapping);
+  if (!exported) return explained(exported.failure(), driver, facts, pages, mapping);
   return DmaBuf{UniqueDescriptor(descriptor), static_cast<std::size_t>(part.begin - pages.begin),
                 static_cast<std::size_t>(part.end - part.begin), DeviceAddress{part.begin}};
 }

@@ -190,6 +190,31 @@ TEST_F(DmaBufTest, HostMemoryHasNone) {
   }
 }
 
+TEST_F(DmaBufTest, MemoryOfOtherKindsHasNoneAndIsNamed) {
+  driver::Interface& api = driver_.interface();
+  const auto refused_for = [&](CUdeviceptr pointer, std::size_t bytes) {
+    const auto result = try_dma_bufs(driver_, DeviceAddress{pointer}, bytes);
+    if (result) return std::string("nothing");
+    EXPECT_EQ(result.failure().kind, ErrorKind::not_supported);
+    EXPECT_FALSE(result.failure().reason.empty());
+    EXPECT_FALSE(result.failure().way_out.empty());
+    return std::string(result.failure().feature);
+  };
+  CUdeviceptr pointer = 0;
+  ASSERT_EQ(api.cuMemAllocAsync(&pointer, 2_MiB, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(refused_for(pointer, 2_MiB), "dma-buf export of pool memory");
+  EXPECT_EQ(api.cuMemFreeAsync(pointer, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(api.cuMemAllocManaged(&pointer, 2_MiB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(refused_for(pointer, 2_MiB), "dma-buf export of managed memory");
+  EXPECT_EQ(api.cuMemFree(pointer), CUDA_SUCCESS);
+  ASSERT_EQ(api.cuMemAlloc(&pointer, 100), CUDA_SUCCESS);
+  EXPECT_EQ(refused_for(pointer, 100), "dma-buf export of a part of a page");
+  EXPECT_EQ(api.cuMemFree(pointer), CUDA_SUCCESS);
+  ASSERT_EQ(api.cuMemAlloc(&pointer, 4_KiB), CUDA_SUCCESS);
+  EXPECT_EQ(refused_for(pointer, 100), "nothing");
+  EXPECT_EQ(api.cuMemFree(pointer), CUDA_SUCCESS);
+}
+
 TEST_F(DmaBufTest, CompressibleMemoryHasNone) {
   const auto compressible = PhysicalMemory::create(driver_, {.compression = true}, 2_MiB);
   const auto plain = PhysicalMemory::create(driver_, {.compression = true, .gpu_direct_rdma = true}, 2_MiB);
