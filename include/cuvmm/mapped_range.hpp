@@ -157,13 +157,15 @@ class MappedRange {
 
   // Maps existing memory, all of it, behind the last chunk and makes it part of the content: memory of a source,
   // imported, or a chunk of another range or of this one (an alias). Returns the offset at which it begins; what the
-  // last chunk had left becomes part of the content.
+  // last chunk had left becomes part of the content. Throws InvalidUse where the memory would lie across the border of
+  // two reservations (see capacity()), which no mapping can: the failure names the border, at which map() takes it.
   std::size_t append(const SharedPhysicalMemory& memory);
   Result<std::size_t> try_append(const SharedPhysicalMemory& memory);
 
   // Maps memory at an offset, a multiple of the granularity, where nothing is mapped: one new chunk of exactly `bytes`
-  // bytes, whatever the policy, or existing memory. The content then reaches to its end at least; what lies between is
-  // a hole. Throws InvalidUse where something is mapped, and as append().
+  // bytes, whatever the policy, or existing memory. Where new memory would lie across the border of two reservations it
+  // is one chunk in each; existing memory is refused there, as by append(). The content then reaches to its end at
+  // least; what lies between is a hole. Throws InvalidUse where something is mapped, and as append().
   void map(std::size_t offset, std::size_t bytes);
   void map(std::size_t offset, const SharedPhysicalMemory& memory);
   Result<void> try_map(std::size_t offset, std::size_t bytes);
@@ -186,7 +188,8 @@ class MappedRange {
   void unmap(std::size_t offset, std::size_t bytes);
   Result<void> try_unmap(std::size_t offset, std::size_t bytes);
 
-  // Makes the content `bytes` long at most and unmaps the chunks that lie wholly behind that. Throws as unmap().
+  // Makes the content `bytes` long at most and unmaps the chunks that lie wholly behind that. Throws as unmap(), where
+  // there are such chunks: a shorter content alone takes no page away, so pins and the device do not matter to it.
   void truncate(std::size_t bytes);
   Result<void> try_truncate(std::size_t bytes);
 
@@ -223,8 +226,8 @@ class MappedRange {
 
   // --- Others that hold on to the range.
 
-  // While a pin lives, unmapping, replacing, truncating and closing are refused (InvalidUse, with the reasons of the
-  // pins); growing and changing rights are not. The destructor heeds no pin.
+  // While a pin lives, unmapping, replacing, closing, and truncating where chunks would be unmapped, are refused
+  // (InvalidUse, with the reasons of the pins); growing and changing rights are not. The destructor heeds no pin.
   [[nodiscard]] RangePin pin(std::string reason);
   // Tells the observer of changes from now on.
   [[nodiscard]] RangeObservation observe(RangeObserver observer);
@@ -234,7 +237,8 @@ class MappedRange {
   [[nodiscard]] DeviceAddress address() const noexcept;     // stays as it is, whatever changes
   [[nodiscard]] std::size_t size() const noexcept;          // bytes of content, holes included
   [[nodiscard]] std::size_t mapped_bytes() const noexcept;  // bytes of all chunks
-  // Bytes of addresses that are reserved. Growing beyond that reserves more, if the addresses behind happen to be free.
+  // Bytes of addresses that are reserved. Growing beyond that reserves more, if the addresses behind happen to be free;
+  // each chunk then lies in one of the reservations.
   [[nodiscard]] std::size_t capacity() const noexcept;
   [[nodiscard]] std::size_t granularity() const noexcept;  // bytes
   // Grows whenever something is unmapped or replaced, not when the range grows: who has cached something of its pages

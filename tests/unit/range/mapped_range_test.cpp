@@ -370,7 +370,15 @@ TEST_F(MappedRangeTest, ChunksDoNotLieAcrossReservations) {
   EXPECT_TRUE(border);
   auto other = range(small(6_MiB));
   other.append(4_MiB);
-  EXPECT_THROW(other.append(one.memory_at(0)), InvalidUse) << "4 MiB at 4 MiB would lie across";
+  const auto across = other.try_append(one.memory_at(0));
+  ASSERT_FALSE(across) << "4 MiB at 4 MiB would lie across";
+  EXPECT_EQ(across.failure().kind, ErrorKind::invalid_use);
+  EXPECT_NE(across.failure().way_out.find(std::to_string(6_MiB)), std::string::npos) << across.failure().way_out;
+  other.map(6_MiB, one.memory_at(0));
+  other.truncate(4_MiB);
+  other.map(4_MiB, 4_MiB);
+  EXPECT_EQ(other.chunks().size(), 3u) << "new memory is made in two";
+  other.truncate(4_MiB);
   other.append(2_MiB);
   EXPECT_EQ(other.append(one.memory_at(0)), 6_MiB);
 }
@@ -598,6 +606,8 @@ TEST_F(MappedRangeTest, PinsForbidEveryChangeOfPages) {
       }
     }
     EXPECT_EQ(one.generation(), 0u);
+    EXPECT_NO_THROW(one.truncate(1)) << "no page is taken away";
+    EXPECT_EQ(one.size(), 1u);
     one.append(2_MiB);  // growing changes nothing that is there
   }
   one.replace(0, fresh);
