@@ -185,7 +185,7 @@ class EmulatedDriver final : public driver::Interface {
   [[nodiscard]] Answer check_new_pool(const CUmemPoolProps& properties);
   [[nodiscard]] static model::Place place_of_pool(const PoolLocation& location);
   [[nodiscard]] Answer check_pool_access(model::Place place, const CUmemLocation& location) const;
-  CUmemoryPool add_pool(const PoolLocation& location, std::uint64_t max_bytes);
+  CUmemoryPool add_pool(const PoolLocation& location, std::uint64_t max_bytes, bool standard);
   PoolsOfLocation& pools_of_locked(const PoolLocation& location);
   Answer pool_of_location(CUmemoryPool* pool, const CUmemLocation* location, CUmemAllocationType type, bool standard);
   Answer set_pool_of_location(const PoolLocation& location, CUmemoryPool handle);

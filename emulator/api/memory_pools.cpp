@@ -191,9 +191,9 @@ Place EmulatedDriver::place_of_pool(const PoolLocation& location) {
   return on_device ? Place::on_device(location.id) : Place::on_host();
 }
 
-CUmemoryPool EmulatedDriver::add_pool(const PoolLocation& location, std::uint64_t max_bytes) {
+CUmemoryPool EmulatedDriver::add_pool(const PoolLocation& location, std::uint64_t max_bytes, bool standard) {
   const model::PoolKind kind{place_of_pool(location), max_bytes, location.type == CU_MEM_ALLOCATION_TYPE_MANAGED,
-                             location.where == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : 0};
+                             location.where == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : 0, standard};
   const MemoryPoolPointer pool =
       machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.create_pool(kind); });
   CUmemoryPool handle = nullptr;
@@ -210,7 +210,7 @@ CUmemoryPool EmulatedDriver::add_pool(const PoolLocation& location, std::uint64_
 // HOST and each host NUMA node have pools of their own, though their memory is one.
 EmulatedDriver::PoolsOfLocation& EmulatedDriver::pools_of_locked(const PoolLocation& location) {
   PoolsOfLocation& pools = pools_of_locations_[location];
-  if (pools.standard == nullptr) pools.current = pools.standard = add_pool(location, 0);
+  if (pools.standard == nullptr) pools.current = pools.standard = add_pool(location, 0, true);
   return pools;
 }
 
@@ -285,7 +285,7 @@ CUresult EmulatedDriver::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProp
     const auto location = PoolLocation::of(properties->allocType, properties->location);
     std::map<CUmemoryPool, PoolLocation> created;  // what needs memory comes first
     created[nullptr] = location;
-    const CUmemoryPool handle = add_pool(location, properties->maxSize);
+    const CUmemoryPool handle = add_pool(location, properties->maxSize, false);
     auto node = created.extract(created.begin());
     node.key() = handle;
     created_pools_.insert(std::move(node));

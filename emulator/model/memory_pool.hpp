@@ -64,7 +64,8 @@ struct PoolKind {
   Place place;
   std::uint64_t max_bytes = 0;  // 0: what the place has
   bool managed = false;
-  int device = 0;  // whose pool it is, of one of managed memory
+  int device = 0;         // whose pool it is, of one of managed memory
+  bool standard = false;  // the one that there always is
 };
 
 // Where pools take memory and addresses from.

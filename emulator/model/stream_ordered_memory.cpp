@@ -29,7 +29,8 @@ std::shared_ptr<MemoryPool> StreamOrderedMemory::add_pool(const PoolKind& kind, 
   const auto open_to = [&](Accessor who) { pool->rights.set(who, abi::CU_MEM_ACCESS_FLAGS_PROT_READWRITE); };
   if (kind.place.is_host()) {
     open_to(Accessor::host());
-    for (int device = 0; kind.managed && device < max_devices; ++device) open_to(Accessor::device(device));
+    const bool of_devices_too = kind.managed || kind.standard;
+    for (int device = 0; of_devices_too && device < max_devices; ++device) open_to(Accessor::device(device));
   } else {
     open_to(Accessor::device(kind.place.device));
   }
@@ -339,7 +340,8 @@ void StreamOrderedMemory::cancel_graph_free(CUdeviceptr address) noexcept {
 }
 
 void StreamOrderedMemory::run_allocation_node(CUdeviceptr address) noexcept {
-  if (const auto found = allocations_.find(address); found != allocations_.end()) found->second.live = true;
+  if (const auto found = allocations_.find(address); found != allocations_.end())
+    found->second.live = found->second.extent.chunk != nullptr;  // it may have been freed before
 }
 
 void StreamOrderedMemory::run_free_node(CUdeviceptr address) noexcept {

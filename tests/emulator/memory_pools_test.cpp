@@ -564,6 +564,16 @@ TEST_F(MemoryPools, OfTheHostAreSeenByTheProcess) {
   EXPECT_EQ(driver.live().pool_allocations, 0U);
 }
 
+TEST_F(MemoryPools, OfTheHostThatThereAlwaysAreAreOpenToDevices) {
+  CUmemLocation host{CU_MEM_LOCATION_TYPE_HOST, 0};
+  CUmemoryPool standard = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemGetDefaultMemPool(&standard, &host, CU_MEM_ALLOCATION_TYPE_PINNED));
+  const CUdeviceptr memory = allocate(64, standard, stream);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(memory, 7, 64, stream));
+  finish(stream);
+  EXPECT_EQ(*reinterpret_cast<const unsigned char*>(memory), 7);
+}
+
 TEST_F(MemoryPools, FreeAtOnceByCuMemFree) {
   const CUdeviceptr memory = allocate(64, pool, stream);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemFree(memory));
