@@ -341,7 +341,7 @@ void StreamOrderedMemory::cancel_graph_free(CUdeviceptr address) noexcept {
 
 void StreamOrderedMemory::run_allocation_node(CUdeviceptr address) noexcept {
   if (const auto found = allocations_.find(address); found != allocations_.end())
-    found->second.live = found->second.extent.chunk != nullptr;  // it may have been freed before
+    found->second.live = found->second.extent.bytes != 0;  // it may have been freed before
 }
 
 void StreamOrderedMemory::run_free_node(CUdeviceptr address) noexcept {

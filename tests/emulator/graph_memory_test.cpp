@@ -130,6 +130,18 @@ TEST_F(GraphMemory, ThatIsLeftIsFreedOutsideBeforeTheNextLaunch) {
   EXPECT_EQ(driver.live().pool_allocations, 0U);
 }
 
+TEST_F(GraphMemory, ThatIsFreedBeforeItsNodeRanIsNotThere) {
+  begin();
+  const CUdeviceptr memory = capture_allocation();
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(memory, 5, 64, stream));
+  const CUgraphExec exec = end();
+  EXPECT_ANSWER(SUCCESS, *driver, cuGraphLaunch(exec, stream));
+  (void)driver->cuMemFree(memory);  // it may come before the launch or behind it, and harms the one that it precedes
+  (void)driver->cuStreamSynchronize(stream);
+  unsigned char byte = 0;
+  EXPECT_NE(driver->cuMemcpyDtoH(&byte, memory, 1), CUDA_SUCCESS);
+}
+
 TEST_F(GraphMemory, IsFreedByLaunchesThatAreToldTo) {
   begin();
   const CUdeviceptr memory = capture_allocation();

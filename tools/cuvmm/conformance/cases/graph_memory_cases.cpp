@@ -77,6 +77,7 @@ void add_launches(Table& table) {
     const std::string numbers = graph_numbers(cuda);
     const CUresult again = cuda->cuGraphLaunch(exec, capture.stream());
     const CUresult used = cuda->cuMemsetD8(memory, 1, 4096);
+    cuda.expect("synchronize", cuda->cuCtxSynchronize());  // it is in another stream than the free
     const CUresult freed = cuda->cuMemFreeAsync(memory, capture.stream());
     return spaces({first, numbers, again, used, freed, capture.launch(exec)});
   });
