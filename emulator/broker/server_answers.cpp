@@ -118,8 +118,7 @@ Server::Answer Server::answer(MachineState::ClientId client, const ExportToken& 
 }
 
 Server::Answer Server::answer(MachineState::ClientId client, const ImportToken& request) {
-  if (request.kind == TokenKind::ipc && !state_.is_client(request.owner))
-    return {refused(Refusal::owner_gone), -1, {}};
+  if (request.kind == TokenKind::ipc && !state_.is_client(request.owner)) return {refused(Refusal::owner_gone), -1, {}};
   return {memory_or_refusal(state_.import_token(client, request.kind, request.token)), -1, {}};
 }
 
