@@ -11,7 +11,7 @@ Recording parse(const std::string& text) {
   return parse_recording(text, "the test's recording");
 }
 
-const std::string heading = "cuvmm sequences 1\ngenerator 1\ndevices 2\nmachine a machine\n";
+const std::string heading = "cuvmm sequences 2\ngenerator 1\ndevices 2\nmachine a machine\n";
 
 TEST(SequenceRecording, IsReadAsItWasWritten) {
   Recording recording{3, 2, "a machine, a driver", {}};

@@ -11,7 +11,7 @@
 namespace cuvmm::conformance {
 namespace {
 
-constexpr std::string_view first_line = "cuvmm sequences 1";
+constexpr std::string_view first_line = "cuvmm sequences 2";
 
 struct Letter {
   char letter;
@@ -24,7 +24,7 @@ constexpr std::array letters{Letter{'.', CUDA_SUCCESS},
                              Letter{'s', CUDA_ERROR_NOT_SUPPORTED},
                              Letter{'o', CUDA_ERROR_OUT_OF_MEMORY},
                              Letter{'i', CUDA_ERROR_INVALID_DEVICE},
-                             Letter{'x', CUDA_ERROR_INVALID_CONTEXT},
+                             Letter{'C', CUDA_ERROR_INVALID_CONTEXT},
                              Letter{'h', CUDA_ERROR_INVALID_HANDLE},
                              Letter{'n', CUDA_ERROR_NOT_FOUND},
                              Letter{'p', CUDA_ERROR_NOT_PERMITTED},
