@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "chosen_driver.hpp"
 #include "driver/call.hpp"
 #include "driver/interface.hpp"
 #include "paired.hpp"
@@ -33,16 +34,6 @@ sharing::Deadline soon() {
 void check(abi::CUresult result) {
   if (result != abi::CUDA_SUCCESS)
     throw std::runtime_error(fmt::format("the driver answered {}", static_cast<int>(result)));
-}
-
-Driver chosen(const std::string& name) {
-  if (name == "cuda") return Driver::cuda();
-  if (name == "emulated") return Driver::emulated();
-  try {
-    return Driver::open();
-  } catch (const DriverUnavailable&) {
-    return Driver::emulated();
-  }
 }
 
 // Imports, maps and grants what is exported, in one reservation, and takes it back: what nobody can do without.
@@ -127,7 +118,7 @@ int main(int count, char** arguments) {
   app.add_option("--pairs", pairs, "how many")->check(CLI::Range(10, 1'000'000));
   CLI11_PARSE(app, count, arguments);
   try {
-    const Driver driver = chosen(name);
+    const Driver driver = bench::chosen_driver(name);
     if (mib == 0) mib = driver.is_emulated() ? 256 : 16'384;
     run(driver, mib << 20, chunk_mib << 20, pairs);
   } catch (const std::exception& error) {

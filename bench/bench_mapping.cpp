@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "chosen_driver.hpp"
 #include "driver/call.hpp"
 #include "driver/interface.hpp"
 #include "paired.hpp"
@@ -62,16 +63,6 @@ struct Bed {
   MappedRange range;
 };
 
-Driver chosen(const std::string& name) {
-  if (name == "cuda") return Driver::cuda();
-  if (name == "emulated") return Driver::emulated();
-  try {
-    return Driver::open();
-  } catch (const DriverUnavailable&) {
-    return Driver::emulated();
-  }
-}
-
 void run(const Driver& driver, int pairs) {
   fmt::print("{}\n{} alternating pairs of raw calls and library calls: map + grant + unmap of one allocation\n\n",
              driver.description(), pairs);
@@ -104,7 +95,7 @@ int main(int count, char** arguments) {
   app.add_option("--pairs", pairs, "how many")->check(CLI::Range(10, 1'000'000));
   CLI11_PARSE(app, count, arguments);
   try {
-    run(chosen(name), pairs);
+    run(bench::chosen_driver(name), pairs);
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_mapping: {}\n", error.what());
     return 1;

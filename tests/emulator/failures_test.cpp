@@ -13,39 +13,10 @@
 
 #include "child.hpp"
 #include "emulated.hpp"
+#include "system_limits.hpp"
 
 namespace cuvmm::emulator::test {
 namespace {
-
-// A resource limit for as long as it lives.
-class Limit {
- public:
-  Limit(int resource, rlim_t most) : resource_(resource) {
-    (void)::getrlimit(static_cast<__rlimit_resource_t>(resource_), &before_);
-    const rlimit lowered{most, before_.rlim_max};
-    (void)::setrlimit(static_cast<__rlimit_resource_t>(resource_), &lowered);
-  }
-  Limit(const Limit&) = delete;
-  Limit& operator=(const Limit&) = delete;
-  ~Limit() { (void)::setrlimit(static_cast<__rlimit_resource_t>(resource_), &before_); }
-
- private:
-  int resource_;
-  rlimit before_{};
-};
-
-rlim_t address_space_in_use() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmSize:")) return std::strtoull(line.c_str() + 7, nullptr, 10) * 1024;
-  return 0;
-}
-
-rlim_t descriptors_in_use() {
-  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  ::close(next);
-  return static_cast<rlim_t>(next);
-}
 
 bool explains(Emulated& driver, const char* part) {
   return driver->explanation().find(part) != std::string::npos;

@@ -17,10 +17,14 @@
 #include "emulator/api/emulated_driver.hpp"
 #include "emulator/child.hpp"
 #include "emulator/configuration.hpp"
+#include "emulator/system_limits.hpp"
 
 namespace cuvmm::test {
 namespace {
 
+using emulator::test::address_space_in_use;
+using emulator::test::descriptors_in_use;
+using emulator::test::Limit;
 using emulator::test::succeeds_in_child;
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -35,23 +39,6 @@ constexpr bool sanitized = false;
 #endif
 
 const Location device0 = Location::device(DeviceOrdinal(0));
-
-// A resource limit for as long as it lives.
-class Limit {
- public:
-  Limit(__rlimit_resource_t resource, rlim_t most) : resource_(resource) {
-    (void)::getrlimit(resource_, &before_);
-    const rlimit lowered{most, before_.rlim_max};
-    (void)::setrlimit(resource_, &lowered);
-  }
-  Limit(const Limit&) = delete;
-  Limit& operator=(const Limit&) = delete;
-  ~Limit() { (void)::setrlimit(resource_, &before_); }
-
- private:
-  __rlimit_resource_t resource_;
-  rlimit before_{};
-};
 
 // As many mappings as the process may have, for as long as it lives: every other page of a region has other rights.
 class AllMappings {
@@ -78,19 +65,6 @@ class AllMappings {
   std::array<void*, 2> singles_{};
   bool full_ = false;
 };
-
-rlim_t address_space_in_use() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmSize:")) return std::strtoull(line.c_str() + 7, nullptr, 10) * 1024;
-  return 0;
-}
-
-rlim_t descriptors_in_use() {
-  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  ::close(next);
-  return static_cast<rlim_t>(next);
-}
 
 // The failure with which the call ends, or nothing.
 template <class Call>

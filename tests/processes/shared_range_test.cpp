@@ -58,6 +58,9 @@ class SharedRanges : public testing::Test {
   // Publishes a range with that content, as long as the stage does not go on; then withdraws.
   [[nodiscard]] int publish(const std::string& content, AccessRights rights = AccessRights::read) const;
 
+  // Attaches and stays, until it is killed.
+  [[nodiscard]] int attach_for_ever() const;
+
   Machine machine_;
   SharedState<Stage> stage_;
 };
@@ -95,6 +98,14 @@ int with_attached(const SocketAddress& address, AttachOptions options,
   options.wait_for_publisher = true;
   auto attached = AttachedRange::attach(driver, address, "range", options, soon());
   return work(driver, attached);
+}
+
+int SharedRanges::attach_for_ever() const {
+  return with_attached(address(), {}, [&](const Driver&, AttachedRange&) {
+    ++stage_->attached;
+    for (;;) ::pause();
+    return 0;
+  });
 }
 
 TEST_F(SharedRanges, AreReadOnAnotherDeviceAndAStoreIsRefused) {
@@ -155,13 +166,7 @@ TEST_F(SharedRanges, BytesStayWhenThePublisherIsKilledAndAnotherMayTakeItsName) 
 
 TEST_F(SharedRanges, AKilledAttacherHoldsUpNoWithdrawal) {
   ChildProcess publisher([&] { return publish("some bytes"); });
-  ChildProcess attacher([&] {
-    return with_attached(address(), {}, [&](const Driver&, AttachedRange&) {
-      ++stage_->attached;
-      for (;;) ::pause();
-      return 0;
-    });
-  });
+  ChildProcess attacher([&] { return attach_for_ever(); });
   wait_until([&] { return stage_->attached == 1; });
   stage_->go_on = true;
   attacher.kill();
@@ -170,13 +175,7 @@ TEST_F(SharedRanges, AKilledAttacherHoldsUpNoWithdrawal) {
 
 TEST_F(SharedRanges, EndInAnyOrder) {
   ChildProcess publisher([&] { return publish("both are killed"); });
-  ChildProcess attacher([&] {
-    return with_attached(address(), {}, [&](const Driver&, AttachedRange&) {
-      ++stage_->attached;
-      for (;;) ::pause();
-      return 0;
-    });
-  });
+  ChildProcess attacher([&] { return attach_for_ever(); });
   wait_until([&] { return stage_->attached == 1; });
   publisher.kill();
   attacher.kill();

@@ -3,6 +3,7 @@
 import numpy
 import pytest
 from cuda.bindings import driver
+from cuda.core import Device
 
 MEBIBYTE = 1 << 20
 GRANULE = 2 * MEBIBYTE
@@ -53,3 +54,20 @@ def stream():
     yield made
     ok(driver.cuStreamSynchronize(made))
     ok(driver.cuStreamDestroy(made))
+
+
+@pytest.fixture
+def device():
+    """Device 0 as cuda.core has it."""
+    made = Device(0)
+    made.set_current()
+    return made
+
+
+@pytest.fixture
+def core_stream(device):
+    """A stream of cuda.core's."""
+    made = device.create_stream()
+    yield made
+    made.sync()
+    made.close()

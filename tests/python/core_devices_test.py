@@ -8,13 +8,6 @@ from cuda.core import Device, EventOptions, Stream, StreamOptions
 from cuda.core._utils.cuda_utils import CUDAError
 
 
-@pytest.fixture
-def device():
-    made = Device(0)
-    made.set_current()
-    return made
-
-
 def test_all_devices_are_found():
     devices = Device.get_all_devices()
     assert [each.device_id for each in devices] == [0, 1]

@@ -3,22 +3,13 @@
 import pytest
 from conftest import code, ok, read
 from cuda.bindings import driver
-from cuda.core import Device, GraphMemoryResource
+from cuda.core import GraphMemoryResource
 from cuda.core.graph import GraphBuilder, GraphCompleteOptions
 
 
 @pytest.fixture
-def device():
-    made = Device(0)
-    made.set_current()
-    return made
-
-
-@pytest.fixture
-def stream(device):
-    made = device.create_stream()
-    yield made
-    made.sync()
+def stream(core_stream):
+    return core_stream
 
 
 @pytest.fixture

@@ -20,18 +20,8 @@ from cuda.core._utils.cuda_utils import CUDAError
 
 
 @pytest.fixture
-def device():
-    made = Device(0)
-    made.set_current()
-    return made
-
-
-@pytest.fixture
-def stream(device):
-    made = device.create_stream()
-    yield made
-    made.sync()
-    made.close()
+def stream(core_stream):
+    return core_stream
 
 
 def own_pool(device, **options):

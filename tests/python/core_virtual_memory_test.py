@@ -13,13 +13,6 @@ from cuda.core._utils.cuda_utils import CUDAError
 Access = driver.CUmemAccess_flags
 
 
-@pytest.fixture
-def device():
-    made = Device(0)
-    made.set_current()
-    return made
-
-
 def resource(device, **options):
     return VirtualMemoryResource(device, VirtualMemoryResourceOptions(**options))
 
