@@ -25,8 +25,8 @@ std::optional<Failure> wrong_with(std::string_view name, const AttachOptions& op
 }
 
 Result<Terms> ask_for_terms(DescriptorSocket& publisher, std::string_view name, AccessRights rights,
-                            const Deadline& deadline) {
-  const auto bytes = encode(AttachRequest{std::string(name), rights});
+                            const Locality& here, const Deadline& deadline) {
+  const auto bytes = encode(AttachRequest{std::string(name), rights, here});
   auto answer = publisher.try_ask({.kind = attach_message, .bytes = bytes}, deadline);
   if (!answer) return answer.failure();
   const auto terms = answer->kind == terms_message ? decode_terms(answer->bytes) : std::nullopt;
@@ -59,7 +59,7 @@ Result<std::unique_ptr<AttachedRange::Impl>> AttachedRange::Impl::attach(const D
                                                                          const Deadline& deadline) try {
   if (auto wrong = wrong_with(name, options)) return *wrong;
   ChunkImporter importer(driver);
-  const auto terms = ask_for_terms(publisher, name, options.rights, deadline);
+  const auto terms = ask_for_terms(publisher, name, options.rights, Locality::of(driver), deadline);
   if (!terms) return terms.failure();
   const Standing& standing = terms->standing;
   const auto chunks = importer.import_from(
