@@ -160,13 +160,15 @@ OpenedDriver open_shareable_driver(DriverChoice choice, int devices) {
 
 Driver open_driver_at(const DriverPlace& place, int node) {
   if (place.driver != DriverChoice::emulated) return open_driver(place.driver, place.devices).driver;
-  return configured([&] {
+  Driver driver = configured([&] {
     emulator::Configuration configuration = emulator::Configuration::from_environment(place.devices);
     configuration.machine = place.machine;
     configuration.nodes = place.nodes;
     configuration.node = node;
     return Driver::emulated(configuration);
   });
+  require_devices(driver, place.devices);
+  return driver;
 }
 
 }  // namespace cuvmm::command

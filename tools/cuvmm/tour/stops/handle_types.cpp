@@ -88,7 +88,7 @@ class HandleTypesTour {
   void extended() {
     const Location node = Location::host_numa(std::max(0, gpu_.device().host_numa_node()));
     std::string why = gpu_.device().attribute(abi::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED) == 0
-                          ? "the device does not offer it: it takes a CPU that is joined to the GPU by NVLink"
+                          ? "the device does not offer them: they take a CPU that is joined to the GPU by NVLink"
                           : why_no_fabric_handles(gpu_.device(), node);
     if (!why.empty()) {
       visit_.checks.leave_out(host_memory, why);
