@@ -48,6 +48,13 @@ std::string words_for(const Locality& locality) {
                      locality.shared_memory.empty() ? "unknown" : locality.shared_memory, words_for_machine(locality));
 }
 
+std::string_view rule_for(const Locality& one, const Locality& other) {
+  if (!same_kernel(one, other)) return "descriptors reach processes of the same host only";
+  if (!same_machine(one, other)) return "handles of one machine's memory mean nothing on another";
+  if (!same_node(one, other)) return "descriptors of memory mean something on its own node only";
+  return "descriptors reach processes of the same host only";
+}
+
 std::string way_out_for(const Locality& one, const Locality& other) {
   if (!same_machine(one, other))
     return "Give both processes one driver, and where that is emulated one machine: the same setting machine in "
@@ -136,9 +143,9 @@ Failure different_hosts(std::string_view call, std::string_view who, const Local
   Failure failure;
   failure.kind = ErrorKind::not_supported;
   failure.call = call;
-  failure.feature = "descriptors between processes";
-  failure.reason = fmt::format("{} is on {} and {} on {}; descriptors reach processes of the same host only", who,
-                               words_for(one), whom, words_for(other));
+  failure.feature = "handles of memory between processes";
+  failure.reason =
+      fmt::format("{} is on {} and {} on {}; {}", who, words_for(one), whom, words_for(other), rule_for(one, other));
   failure.way_out = way_out_for(one, other);
   return failure;
 }

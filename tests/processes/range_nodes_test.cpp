@@ -1,4 +1,5 @@
 // Ranges and handles that go from node to node of an emulated machine, and to another machine.
+#include <array>
 #include <filesystem>
 
 #include "range_on_machine.hpp"
@@ -115,6 +116,53 @@ TEST_F(RangesBetweenNodes, GrowthIsFollowedAndBytesOutliveThePublisher) {
   published.kill();
   EXPECT_EQ(other.wait(), 0);
   std::filesystem::remove(address().name());  // of the killed one
+}
+
+// What is appended may have been made otherwise than what was there.
+TEST_F(RangesBetweenNodes, GrowthWithoutFabricHandlesIsRefusedThereAndWhatIsMappedStays) {
+  SharedState<std::atomic<int>> attached_bytes;
+  ChildProcess published([&] {
+    use_machine(on_node(0));
+    return publish_range(
+        address(), {.handle_types = by_descriptor | by_fabric}, content, *stage_.operator->(),
+        [&](MappedRange& range, PublishedRange& offered) {
+          const MemoryProperties properties{.handle_types = by_descriptor};
+          range.append(SharedPhysicalMemory(PhysicalMemory::create(range.driver(), properties, 2_MiB)));
+          offered.update(range);
+          wait_until([&] { return attached_bytes->load() == 4; });
+        });
+  });
+  ChildProcess other([&] {
+    use_machine(on_node(1));
+    return with_range(address(),
+                      [&](AttachedRange& attached) {
+                        attached_bytes->store(2);
+                        if (!attached.wait(soon()).grown) return 1;
+                        const auto followed = attached.try_follow(soon());
+                        const bool refused = !followed && followed.failure().kind == ErrorKind::not_supported;
+                        const bool stays = attached.size() == 2_MiB && text_in(attached, content.size()) == content;
+                        attached_bytes->store(4);
+                        return refused && stays ? 0 : 2;
+                      },
+                      {.device = DeviceOrdinal(0), .capacity = 8_MiB});
+  });
+  wait_until([&] { return attached_bytes->load() == 2; });
+  stage_->go_on = true;
+  EXPECT_EQ(other.wait(), 0);
+  EXPECT_EQ(published.wait(), 0);
+}
+
+TEST_F(RangesBetweenNodes, DevicesOfEachNodeHaveIdentitiesOfTheirOwn) {
+  SharedState<std::array<std::array<std::byte, 16>, 2>> identities;
+  for (const int node : {0, 1}) {
+    ChildProcess asks([&] {
+      use_machine(on_node(node));
+      (*identities.operator->())[static_cast<std::size_t>(node)] = Driver::emulated().device(DeviceOrdinal(0)).uuid();
+      return 0;
+    });
+    EXPECT_EQ(asks.wait(), 0);
+  }
+  EXPECT_NE((*identities.operator->())[0], (*identities.operator->())[1]);
 }
 
 // Extended GPU memory: the host's, with fabric handles.
