@@ -109,6 +109,10 @@ std::string EmulatedDriver::description() const {
                      configuration.profile.name, configuration.mode == Mode::strict ? "strict" : "faithful");
 }
 
+std::optional<driver::EmulatedPlace> EmulatedDriver::emulated_place() const {
+  return driver::EmulatedPlace{machine_.identity(), machine_.configuration().node};
+}
+
 Answer EmulatedDriver::check_initialised() const {
   if (!initialised_.load(std::memory_order_acquire))
     return {CUDA_ERROR_NOT_INITIALIZED, Rule::driver_initialised, "cuInit was not called"};

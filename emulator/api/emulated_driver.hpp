@@ -38,6 +38,7 @@ class EmulatedDriver final : public driver::Interface {
   [[nodiscard]] bool emulated() const noexcept override {
     return true;
   }
+  [[nodiscard]] std::optional<driver::EmulatedPlace> emulated_place() const override;
   [[nodiscard]] std::string explanation() const override;
 
   // For tests and tools that know that they have an emulated driver before them.

@@ -21,6 +21,7 @@ namespace {
 struct Kept {
   std::shared_ptr<driver::Interface> driver;
   unsigned made_at_fork_count;
+  driver::EmulatedPlace place;
 };
 
 // Nothing here is destroyed: neither type has a destructor that does anything.
@@ -34,7 +35,9 @@ constinit std::atomic<const Kept*> not_initialised{nullptr};
     ::pthread_atfork([] { making.lock(); }, [] { making.unlock(); }, [] { making.unlock(); });
 
 const Kept* made(const Configuration& configuration) {
-  auto kept = std::make_unique<Kept>(Kept{make_emulated_driver(configuration), api::fork_count()});
+  auto driver = make_emulated_driver(configuration);
+  auto place = driver->emulated_place().value_or(driver::EmulatedPlace{});
+  auto kept = std::make_unique<Kept>(Kept{std::move(driver), api::fork_count(), std::move(place)});
   return kept.release();
 }
 
@@ -80,6 +83,13 @@ driver::Interface& process_driver() {
     not_initialised.store(kept, std::memory_order_release);
   }
   return *kept->driver;
+}
+
+const char* process_place(int* node) noexcept {
+  const Kept* const kept = initialised.load(std::memory_order_acquire);
+  if (kept == nullptr) return nullptr;
+  *node = kept->place.node;
+  return kept->place.machine.c_str();
 }
 
 abi::CUresult initialise(unsigned flags) noexcept {

@@ -71,6 +71,10 @@ bool is(const broker::Reply& reply, broker::Refusal refusal) {
 
 }  // namespace
 
+std::string SharedMemory::machine_identity() const {
+  return fmt::format("{:016x}", machine_);
+}
+
 SharedMemory::SharedMemory(const Configuration& configuration, std::unique_ptr<Connection> connection,
                            const broker::Welcome& welcome, FileDescriptor channels)
     : node_(configuration.node),

@@ -19,6 +19,21 @@ Failure cut_chunk(std::string_view call, const ChunkInfo& chunk, std::size_t beg
                      "MAP-WHOLE-ALLOCATION");
 }
 
+// What this node has it for; that it cannot be had is no failure where nobody of another node comes.
+void add_fabric_handle(OfferedChunk& chunk) {
+  if (chunk.facts.type == HandleType::fabric) {
+    chunk.fabric = chunk.facts.fabric;
+    return;
+  }
+  const PhysicalMemory& memory = chunk.memory.memory();
+  if (!memory.properties().handle_types.contains(HandleType::fabric)) return;
+  auto exported = ShareableHandle::try_export_from(memory, HandleType::fabric);
+  if (exported)
+    chunk.fabric = exported->fabric_bytes();
+  else
+    chunk.why_no_fabric = exported.failure().message();
+}
+
 Result<OfferedChunk> export_chunk(const MappedRange& range, std::size_t origin, const ChunkInfo& chunk) {
   SharedPhysicalMemory memory = range.memory_at(chunk.offset);
   const MemoryProperties& properties = memory.properties();
@@ -33,7 +48,9 @@ Result<OfferedChunk> export_chunk(const MappedRange& range, std::size_t origin, 
   if (type == HandleType::fabric) facts.fabric = handle->fabric_bytes();
   if (properties.location.kind == LocationKind::device)
     facts.device = range.driver().device(DeviceOrdinal(properties.location.id)).uuid();
-  return OfferedChunk{facts, std::move(handle).value(), std::move(memory)};
+  OfferedChunk offered{facts, std::move(handle).value(), std::move(memory)};
+  add_fabric_handle(offered);
+  return offered;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "rules/rules.hpp"
 #include "tour/access_probe.hpp"
 #include "tour/options.hpp"
+#include "tour/party.hpp"
 #include "tour/tour.hpp"
 #include "tour/unmap_probe.hpp"
 
@@ -73,6 +74,8 @@ int main(int count, char** words) {
   const CLI::App* access = cuvmm::tour::add_probe_command(application, access_probe);
   cuvmm::tour::UnmapProbe unmap_probe;
   cuvmm::tour::add_probe_command(application, unmap_probe);
+  cuvmm::tour::PartyCommand party_command;
+  const CLI::App* party = cuvmm::tour::add_party_command(application, party_command);
 
   try {
     application.parse(count, words);
@@ -97,6 +100,7 @@ int main(int count, char** words) {
   if (sequences->parsed()) cuvmm::conformance::run_sequences_command(sequences_command);
   if (emulate->parsed()) return cuvmm::emulate::run_emulate(emulate_options);
   if (tour->parsed()) return cuvmm::tour::run_tour(options);
+  if (party->parsed()) return cuvmm::tour::run_party(party_command);
   if (access->parsed()) cuvmm::tour::run_probe(access_probe);
   cuvmm::tour::run_probe(unmap_probe);
 }
