@@ -33,6 +33,35 @@ class Promise {
   const CUdeviceptr address_;
 };
 
+// A free of a graph's allocation that is a node of another graph, for as long as one has it or is being captured with
+// it.
+class FreeNode {
+ public:
+  explicit FreeNode(Machine& machine) : machine_(machine) {}
+  FreeNode(const FreeNode&) = delete;
+  FreeNode& operator=(const FreeNode&) = delete;
+  ~FreeNode() {
+    if (added_) machine_.with_pools([&](StreamOrderedMemory& memory) { memory.forget_free_node(address_, id_); });
+  }
+  Answer add(CUdeviceptr address) {
+    address_ = address;
+    Answer added =
+        machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.add_free_node(address, &id_); });
+    added_ = added.ok();
+    return added;
+  }
+  void free() const {
+    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.run_free_node(address_, id_); });
+  }
+  [[nodiscard]] GraphMemoryNode told() const { return {address_, true, id_}; }
+
+ private:
+  Machine& machine_;
+  CUdeviceptr address_ = 0;
+  std::uint64_t id_ = 0;
+  bool added_ = false;
+};
+
 Answer unknown_attribute(CUgraphMem_attribute attribute) {
   return {CUDA_ERROR_INVALID_VALUE, Rule::pool_attribute,
           fmt::format("graph memory attribute {}", static_cast<int>(attribute))};
@@ -69,7 +98,7 @@ Answer EmulatedDriver::capture_allocation(CUdeviceptr* pointer, std::size_t byte
   Operation operation;
   operation.kind = OperationKind::memory_allocation;
   operation.description = fmt::format("allocation of {} bytes at {:#x}", bytes, address);
-  operation.graph_memory = {address, false};
+  operation.graph_memory = {address, false, 0};
   operation.run = [promise] {
     promise->allocate();
     return Outcome::done();
@@ -80,27 +109,17 @@ Answer EmulatedDriver::capture_allocation(CUdeviceptr* pointer, std::size_t byte
 }
 
 Answer EmulatedDriver::capture_free(CUdeviceptr pointer, const StreamEntry& entry) {
+  const auto node = std::make_shared<FreeNode>(machine_);
+  if (Answer refused = node->add(pointer); !refused.ok()) return refused;
   Operation operation;
   operation.kind = OperationKind::memory_free;
   operation.description = fmt::format("free at {:#x}", pointer);
-  operation.graph_memory = {pointer, true};
-  operation.run = [this, pointer] {
-    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.run_free_node(pointer); });
+  operation.graph_memory = node->told();
+  operation.run = [node] {
+    node->free();
     return Outcome::done();
   };
-  const auto cancel = [&] {
-    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.cancel_free_node(pointer); });
-  };
-  Answer added = machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.add_free_node(pointer); });
-  if (!added.ok()) return added;
-  try {
-    Answer captured = engine_.submit(entry.stream, std::move(operation));
-    if (!captured.ok()) cancel();
-    return captured;
-  } catch (...) {
-    cancel();
-    throw;
-  }
+  return engine_.submit(entry.stream, std::move(operation));
 }
 
 // Takes the memory that a launch allocates; a launch that cannot have it all takes nothing.
@@ -113,7 +132,7 @@ Answer EmulatedDriver::begin_graph_memory(const GraphExecEntry& exec, std::vecto
       for (const auto& node : exec.exec->nodes) {
         if (node.graph_memory.address == 0 || node.graph_memory.frees != frees) continue;
         bool taken = true;
-        Answer one = frees ? memory.begin_graph_free(node.graph_memory.address)
+        Answer one = frees ? memory.begin_graph_free(node.graph_memory.address, node.graph_memory.id)
                            : memory.begin_launch(node.graph_memory.address, reuse, &taken);
         if (!one.ok()) return one;
         if (taken) begun.push_back(node.graph_memory);
@@ -137,7 +156,7 @@ void EmulatedDriver::cancel_graph_memory(const std::vector<GraphMemoryNode>& beg
   machine_.with_pools([&](StreamOrderedMemory& memory) {
     for (const GraphMemoryNode& node : begun) {
       if (node.frees)
-        memory.cancel_graph_free(node.address);
+        memory.cancel_graph_free(node.address, node.id);
       else
         memory.cancel_launch(node.address);
     }

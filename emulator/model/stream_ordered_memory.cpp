@@ -181,8 +181,8 @@ Answer StreamOrderedMemory::begin_free(CUdeviceptr address, StreamId stream, std
   if (found == allocations_.end() || found->second.free_token != 0) return no_allocation(address);
   PoolAllocation& allocation = found->second;
   if (allocation.graph) {  // which a later launch may allocate again before this free has run
-    *token = next_id_++;
-    return begin_graph_free(address);
+    *token = allocation.id;
+    return begin_graph_free(address, allocation.id);
   }
   *token = allocation.free_token = next_id_++;
   allocation.freed_in = stream;
@@ -210,7 +210,7 @@ void StreamOrderedMemory::cancel_free(CUdeviceptr address, std::uint64_t token) 
   const auto found = allocations_.find(address);
   if (found == allocations_.end()) return;
   PoolAllocation& allocation = found->second;
-  if (allocation.graph) return cancel_graph_free(address);
+  if (allocation.graph) return cancel_graph_free(address, token);
   if (allocation.free_token != token) return;
   allocation.free_token = 0;
   allocation.pool->used.add(allocation.bytes);
@@ -222,7 +222,7 @@ void StreamOrderedMemory::finish_free(CUdeviceptr address, std::uint64_t token) 
     return free_ran(passed_on_, passed_on);
   const auto found = allocations_.find(address);
   if (found == allocations_.end()) return;
-  if (found->second.graph) return run_free_node(address);
+  if (found->second.graph) return run_free_node(address, token);
   if (found->second.free_token != token) return;
   free_ran(allocations_, found);
 }
@@ -285,17 +285,24 @@ Answer StreamOrderedMemory::promise(CUdeviceptr* address, std::uint64_t bytes,
   return {};
 }
 
-Answer StreamOrderedMemory::add_free_node(CUdeviceptr address) {
+StreamOrderedMemory::Allocations::iterator StreamOrderedMemory::find_of_graph(CUdeviceptr address,
+                                                                              std::uint64_t id) noexcept {
+  const auto found = allocations_.find(address);
+  return found != allocations_.end() && found->second.graph && found->second.id == id ? found : allocations_.end();
+}
+
+Answer StreamOrderedMemory::add_free_node(CUdeviceptr address, std::uint64_t* id) {
   const auto found = allocations_.find(address);
   if (found == allocations_.end() || !found->second.graph || found->second.free_node)
     return {CUDA_ERROR_INVALID_VALUE, Rule::graph_memory,
             fmt::format("{:#x} is no allocation of a graph, or one that a graph frees already", address)};
   found->second.free_node = true;
+  *id = found->second.id;
   return {};
 }
 
-void StreamOrderedMemory::cancel_free_node(CUdeviceptr address) noexcept {
-  if (const auto found = allocations_.find(address); found != allocations_.end()) found->second.free_node = false;
+void StreamOrderedMemory::forget_free_node(CUdeviceptr address, std::uint64_t id) noexcept {
+  if (const auto found = find_of_graph(address, id); found != allocations_.end()) found->second.free_node = false;
 }
 
 Answer StreamOrderedMemory::begin_launch(CUdeviceptr address, bool reuse, bool* begun) {
@@ -326,8 +333,8 @@ void StreamOrderedMemory::cancel_launch(CUdeviceptr address) noexcept {
   if (--found->second.launches == 0) release_graph_bytes(found->second);
 }
 
-Answer StreamOrderedMemory::begin_graph_free(CUdeviceptr address) {
-  const auto found = allocations_.find(address);
+Answer StreamOrderedMemory::begin_graph_free(CUdeviceptr address, std::uint64_t id) {
+  const auto found = find_of_graph(address, id);
   if (found == allocations_.end() || found->second.launches <= found->second.frees)
     return {CUDA_ERROR_INVALID_VALUE, Rule::graph_memory,
             fmt::format("{:#x} was allocated by no launch that leaves it, or was freed", address)};
@@ -335,8 +342,8 @@ Answer StreamOrderedMemory::begin_graph_free(CUdeviceptr address) {
   return {};
 }
 
-void StreamOrderedMemory::cancel_graph_free(CUdeviceptr address) noexcept {
-  if (const auto found = allocations_.find(address); found != allocations_.end()) --found->second.frees;
+void StreamOrderedMemory::cancel_graph_free(CUdeviceptr address, std::uint64_t id) noexcept {
+  if (const auto found = find_of_graph(address, id); found != allocations_.end()) --found->second.frees;
 }
 
 void StreamOrderedMemory::run_allocation_node(CUdeviceptr address) noexcept {
@@ -344,8 +351,8 @@ void StreamOrderedMemory::run_allocation_node(CUdeviceptr address) noexcept {
     found->second.live = found->second.extent.bytes != 0;  // it may have been freed before
 }
 
-void StreamOrderedMemory::run_free_node(CUdeviceptr address) noexcept {
-  const auto found = allocations_.find(address);
+void StreamOrderedMemory::run_free_node(CUdeviceptr address, std::uint64_t id) noexcept {
+  const auto found = find_of_graph(address, id);
   if (found == allocations_.end()) return;
   PoolAllocation& allocation = found->second;
   allocation.live = false;

@@ -70,8 +70,10 @@ class StreamOrderedMemory {
 
   // Memory of graphs: addresses for as long as a graph has the allocation node, bytes from a launch to the free.
   Answer promise(CUdeviceptr* address, std::uint64_t bytes, const std::shared_ptr<MemoryPool>& pool);
-  Answer add_free_node(CUdeviceptr address);
-  void cancel_free_node(CUdeviceptr address) noexcept;
+  // Some graph is to free it; `id` tells it from what may lie at its address later. The second is for when no graph
+  // has the free node any more, be it that its capture was lost.
+  Answer add_free_node(CUdeviceptr address, std::uint64_t* id);
+  void forget_free_node(CUdeviceptr address, std::uint64_t id) noexcept;
   // A launch that allocates is about to begin. Refused while the memory of the launch before was not freed, unless
   // `reuse`. `begun` says whether cancel_launch takes this back.
   Answer begin_launch(CUdeviceptr address, bool reuse, bool* begun);
@@ -79,11 +81,11 @@ class StreamOrderedMemory {
   // The launch has all of its memory.
   void count_launch(CUdeviceptr address) noexcept;
   // The same for a launch that frees, after those that it allocates itself.
-  Answer begin_graph_free(CUdeviceptr address);
-  void cancel_graph_free(CUdeviceptr address) noexcept;
+  Answer begin_graph_free(CUdeviceptr address, std::uint64_t id);
+  void cancel_graph_free(CUdeviceptr address, std::uint64_t id) noexcept;
   // The nodes run.
   void run_allocation_node(CUdeviceptr address) noexcept;
-  void run_free_node(CUdeviceptr address) noexcept;
+  void run_free_node(CUdeviceptr address, std::uint64_t id) noexcept;
   // The last graph with the allocation node is gone: the addresses go too, be it with the free that is still due.
   void forget_promise(CUdeviceptr address) noexcept;
 
@@ -126,6 +128,8 @@ class StreamOrderedMemory {
   [[nodiscard]] Answer out_of_memory(const MemoryPool& pool, std::uint64_t bytes) const;
   void free_ran(Allocations& among, Allocations::iterator found) noexcept;
   [[nodiscard]] const PoolAllocation* containing(CUdeviceptr address, std::uint64_t bytes) const;
+  // The graphs' allocation that begins there, or the end: another one may lie where the one of that id was.
+  [[nodiscard]] Allocations::iterator find_of_graph(CUdeviceptr address, std::uint64_t id) noexcept;
   void release_graph_bytes(PoolAllocation& allocation) noexcept;
   void erase_of_graph(Allocations::iterator found) noexcept;
   void forget_allocation_of(const std::shared_ptr<MemoryPool>& pool) noexcept;
