@@ -185,7 +185,10 @@ class EmulatedDriver final : public driver::Interface {
   [[nodiscard]] Answer check_new_pool(const CUmemPoolProps& properties);
   [[nodiscard]] static model::Place place_of_pool(const PoolLocation& location);
   [[nodiscard]] Answer check_pool_access(model::Place place, const CUmemLocation& location) const;
-  CUmemoryPool add_pool(const PoolLocation& location, std::uint64_t max_bytes, bool standard);
+  CUmemoryPool add_pool(const model::PoolKind& kind);
+  CUmemoryPool add_created_pool(const PoolLocation& location, const model::PoolKind& kind);
+  CUmemoryPool add_imported_pool(const memory::SharedPool& shared);
+  [[nodiscard]] static model::PoolKind kind_of_pool(const PoolLocation& location);
   PoolsOfLocation& pools_of_locked(const PoolLocation& location);
   Answer pool_of_location(CUmemoryPool* pool, const CUmemLocation* location, CUmemAllocationType type, bool standard);
   Answer set_pool_of_location(const PoolLocation& location, CUmemoryPool handle);

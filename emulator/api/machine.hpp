@@ -200,6 +200,15 @@ class Machine final : private model::HostViewListener {
   Answer open_ipc(CUdeviceptr* address, const CUipcMemHandle& handle, int device, std::uint64_t owner);
   Answer close_ipc(CUdeviceptr address);
 
+  // Pools that pass between processes, and their allocations. What was exported or imported is to be dropped in the
+  // end.
+  Answer export_pool(int* descriptor, model::MemoryPool& pool);
+  Answer import_pool(memory::SharedPool* pool, int descriptor);
+  void drop_pool(std::uint64_t shared_id) noexcept;
+  Answer export_pool_pointer(CUmemPoolPtrExportData* data, CUdeviceptr address);
+  Answer import_pool_pointer(CUdeviceptr* address, const std::shared_ptr<model::MemoryPool>& pool,
+                             const CUmemPoolPtrExportData& data);
+
   Answer dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, CUmemRangeHandleType type,
                  unsigned long long flags);
   // Takes back the memory of exports whose descriptors have all been closed.

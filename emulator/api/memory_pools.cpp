@@ -191,9 +191,14 @@ Place EmulatedDriver::place_of_pool(const PoolLocation& location) {
   return on_device ? Place::on_device(location.id) : Place::on_host();
 }
 
-CUmemoryPool EmulatedDriver::add_pool(const PoolLocation& location, std::uint64_t max_bytes, bool standard) {
-  const model::PoolKind kind{place_of_pool(location), max_bytes, location.type == CU_MEM_ALLOCATION_TYPE_MANAGED,
-                             location.where == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : 0, standard};
+model::PoolKind EmulatedDriver::kind_of_pool(const PoolLocation& location) {
+  model::PoolKind kind{place_of_pool(location)};
+  kind.managed = location.type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  kind.device = location.where == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : 0;
+  return kind;
+}
+
+CUmemoryPool EmulatedDriver::add_pool(const model::PoolKind& kind) {
   const MemoryPoolPointer pool =
       machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.create_pool(kind); });
   CUmemoryPool handle = nullptr;
@@ -207,10 +212,25 @@ CUmemoryPool EmulatedDriver::add_pool(const PoolLocation& location, std::uint64_
   return handle;
 }
 
+// One that can be destroyed. The caller has locked pools_of_locations_mutex_.
+CUmemoryPool EmulatedDriver::add_created_pool(const PoolLocation& location, const model::PoolKind& kind) {
+  std::map<CUmemoryPool, PoolLocation> created;  // what needs memory comes first
+  created[nullptr] = location;
+  const CUmemoryPool handle = add_pool(kind);
+  auto node = created.extract(created.begin());
+  node.key() = handle;
+  created_pools_.insert(std::move(node));
+  return handle;
+}
+
 // HOST and each host NUMA node have pools of their own, though their memory is one.
 EmulatedDriver::PoolsOfLocation& EmulatedDriver::pools_of_locked(const PoolLocation& location) {
   PoolsOfLocation& pools = pools_of_locations_[location];
-  if (pools.standard == nullptr) pools.current = pools.standard = add_pool(location, 0, true);
+  if (pools.standard == nullptr) {
+    model::PoolKind kind = kind_of_pool(location);
+    kind.standard = true;
+    pools.current = pools.standard = add_pool(kind);
+  }
   return pools;
 }
 
@@ -239,6 +259,7 @@ Answer EmulatedDriver::set_pool_of_location(const PoolLocation& location, CUmemo
   const bool standard = pools_of_locked(location).standard == handle;
   if (!standard && (known == created_pools_.end() || known->second != location))
     return refused_properties("the pool is of another location");
+  if (pool->kind().imported) return refused_properties("nothing can be allocated from a pool that was imported");
   pools_of_locked(location).current = handle;
   return {};
 }
@@ -283,13 +304,10 @@ CUresult EmulatedDriver::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProp
     if (Answer refused = check_new_pool(*properties); !refused.ok()) return refused;
     const std::lock_guard lock(pools_of_locations_mutex_);
     const auto location = PoolLocation::of(properties->allocType, properties->location);
-    std::map<CUmemoryPool, PoolLocation> created;  // what needs memory comes first
-    created[nullptr] = location;
-    const CUmemoryPool handle = add_pool(location, properties->maxSize, false);
-    auto node = created.extract(created.begin());
-    node.key() = handle;
-    created_pools_.insert(std::move(node));
-    *pool = handle;
+    model::PoolKind kind = kind_of_pool(location);
+    kind.max_bytes = properties->maxSize;
+    kind.handle_types = properties->handleTypes;
+    *pool = add_created_pool(location, kind);
     return {};
   });
 }
@@ -303,6 +321,7 @@ CUresult EmulatedDriver::cuMemPoolDestroy(CUmemoryPool handle) {
     for (auto& [location, pools] : pools_of_locations_)
       if (pools.current == handle) pools.current = pools.standard;
     const MemoryPoolPointer pool = pools_.take(handle);
+    machine_.drop_pool(pool->shared_id);
     machine_.with_pools([&](StreamOrderedMemory& memory) { memory.destroy_pool(pool); });
     return {};
   });

@@ -109,6 +109,8 @@ Answer EmulatedDriver::allocate_async(CUdeviceptr* pointer, std::size_t bytes, C
       return refused;
   MemoryPoolPointer pool;
   if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
+  if (pool->kind().imported)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::pool_properties, "nothing can be allocated from a pool that was imported"};
   if (bytes == 0) {
     *pointer = 0;
     return {};

@@ -33,10 +33,30 @@ class PrivateMemory final : public PhysicalMemory {
   Answer import_fabric(model::Allocation** memory, const abi::CUmemFabricHandle& handle) override;
   Answer export_ipc(abi::CUipcMemHandle* handle, const IpcRange& range) override;
   Answer import_ipc(IpcRange* range, const abi::CUipcMemHandle& handle) override;
+  Answer export_pool(int* descriptor, SharedPool* pool) override;
+  Answer import_pool(SharedPool* pool, int descriptor) override;
+  void drop_pool(std::uint64_t id) noexcept override;
+  Answer export_pool_range(abi::CUmemPoolPtrExportData* data, std::uint64_t pool, const PoolRange& range) override;
+  Answer import_pool_range(PoolRange* range, std::uint64_t pool, const abi::CUmemPoolPtrExportData& data) override;
   void collect_closed_exports() override;
   std::size_t live_exports() override { return exports_.size(); }
 
  private:
+  struct KeptRange {
+    std::vector<std::uint64_t> ids;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+    friend auto operator<=>(const KeptRange&, const KeptRange&) = default;
+  };
+  // A pool that was exported or imported.
+  struct KeptPool {
+    std::shared_ptr<const SharedPool> pool;
+    std::size_t had = 0;  // how often
+    std::map<std::uint64_t, KeptRange> ranges;
+    std::map<KeptRange, std::uint64_t> number_of;
+  };
+
+  [[nodiscard]] Answer no_descriptor_left(bool full) const;
   [[nodiscard]] Arena& arena(const model::Place& place);
   [[nodiscard]] model::Allocation* exported(std::optional<std::uint64_t> id);
 
@@ -49,6 +69,9 @@ class PrivateMemory final : public PhysicalMemory {
   std::map<std::uint64_t, std::uint64_t> offsets_;  // allocation -> offset in its arena, once it has bytes
   ExportRegistry exports_;
   std::map<std::uint64_t, model::Allocation*> exported_;  // allocations that were exported, by identity
+  std::map<std::uint64_t, KeptPool> pools_;
+  std::uint64_t next_pool_ = 1;
+  std::uint64_t next_range_ = 1;
 };
 
 }  // namespace cuvmm::emulator::memory

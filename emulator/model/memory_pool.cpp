@@ -144,10 +144,80 @@ bool MemoryPool::place_chunk(PoolChunk& chunk, CUdeviceptr at) {
     if (!places().take_at(at, chunk.bytes)) return false;
     chunk.address = at;
   }
-  const bool seen = addresses_ == Addresses::of_chunks && kind_.place.is_host();
-  if (!seen || sources_.host_view(chunk, true)) return true;
+  if (see_chunk(chunk)) return true;
   places().give_back(chunk.address, chunk.bytes);
   return false;
+}
+
+bool MemoryPool::see_chunk(PoolChunk& chunk) {
+  const bool seen = addresses_ == Addresses::of_chunks && kind_.place.is_host();
+  return !seen || sources_.host_view(chunk, true);
+}
+
+// What lies in several pieces needs them at addresses that follow each other, wherever they appear already.
+std::optional<CUdeviceptr> MemoryPool::place_imported(const std::vector<Allocation*>& memory) {
+  if (const auto known = imported_.find(memory); known != imported_.end()) return known->second;
+  std::uint64_t bytes = 0;
+  for (const Allocation* piece : memory) bytes += piece->bytes;
+  const auto begin = places().take(bytes, sources_.granularity);
+  if (!begin) return std::nullopt;
+  Chunks added;
+  const auto undo = [&] {
+    for (const auto& [address, chunk] : added)
+      if (kind_.place.is_host()) (void)sources_.host_view(chunk, false);
+    places().give_back(*begin, bytes);
+  };
+  try {
+    CUdeviceptr address = *begin;
+    for (Allocation* piece : memory) {
+      PoolChunk& chunk =
+          added.emplace(address, PoolChunk{piece, piece->bytes, address, AddressSpace(0, piece->bytes), 0, true})
+              .first->second;
+      if (address != *begin) places().divide();  // pieces are given back one by one
+      if (!see_chunk(chunk)) {
+        undo();
+        return std::nullopt;
+      }
+      address += piece->bytes;
+    }
+    imported_.emplace(memory, *begin);
+  } catch (...) {
+    undo();
+    throw;
+  }
+  for (const auto& [address, chunk] : added) sources_.store.add_reference(*chunk.memory);
+  chunks_.merge(added);
+  reserved_.add(bytes);
+  return begin;
+}
+
+bool MemoryPool::take_imported(const std::vector<Allocation*>& memory, std::uint64_t offset, std::uint64_t bytes,
+                               PoolExtent& extent) {
+  const auto begin = place_imported(memory);
+  if (!begin) return false;
+  resting_.reserve(extents_ + 1);  // so that a free needs no memory
+  const PoolExtent wanted{*begin + offset, bytes};
+  PoolExtent taken{wanted.begin, 0};
+  bool free = true;
+  try {
+    for_each_piece(wanted, [&](const PoolChunk& piece, std::uint64_t at, std::uint64_t of_piece) {
+      PoolChunk& chunk = chunks_.at(piece.address);
+      free = free && chunk.room.take_at(at, of_piece);
+      if (!free) return;
+      ++chunk.extents;
+      taken.bytes += of_piece;
+    });
+  } catch (...) {
+    give_back_pieces(taken);
+    throw;
+  }
+  if (taken.bytes != bytes) {
+    give_back_pieces(taken);
+    return false;
+  }
+  extent = wanted;
+  ++extents_;
+  return true;
 }
 
 void MemoryPool::give_back(PoolChunk& chunk) noexcept {
@@ -166,7 +236,7 @@ void MemoryPool::give_back_from(StreamId stream, const PoolExtent& extent) noexc
     for_each_piece(extent, [&](const PoolChunk& piece, std::uint64_t, std::uint64_t) {
       chunks_.find(piece.address)->second.observed = false;
     });
-  if (!allow_opportunistic && resting_.size() < resting_.capacity())
+  if (!allow_opportunistic && !kind_.imported && resting_.size() < resting_.capacity())
     resting_.push_back({extent, stream});
   else
     give_back(extent);
@@ -225,6 +295,7 @@ void MemoryPool::release_chunks(MayGo&& may_go) noexcept {
 }
 
 void MemoryPool::trim(std::uint64_t bytes_to_keep) noexcept {
+  if (kind_.keeps_memory()) return;
   release_chunks(
       [&](const PoolChunk& chunk) { return chunk.observed && reserved_.current() - chunk.bytes >= bytes_to_keep; });
 }
@@ -232,13 +303,20 @@ void MemoryPool::trim(std::uint64_t bytes_to_keep) noexcept {
 bool MemoryPool::give_back_unused() noexcept {
   const std::uint64_t before = reserved_.current();
   wake();
-  release_chunks([](const PoolChunk&) { return true; });
+  if (!kind_.keeps_memory()) release_chunks([](const PoolChunk&) { return true; });
   return reserved_.current() < before;
+}
+
+void MemoryPool::give_back_all() noexcept {
+  wake();
+  release_chunks([](const PoolChunk&) { return true; });
+  imported_.clear();
 }
 
 void MemoryPool::release_above_threshold() noexcept {
   wake();
   for (auto& [address, chunk] : chunks_) chunk.observed = true;
+  if (kind_.keeps_memory()) return;
   release_chunks([&](const PoolChunk&) { return reserved_.current() > release_threshold; });
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,11 @@ struct PoolKind {
   bool managed = false;
   int device = 0;         // whose pool it is, of one of managed memory
   bool standard = false;  // the one that there always is
+  int handle_types = 0;   // by which it can be shared
+  bool imported = false;  // it is another process's, or another pool of this one's: nothing is allocated from it here
+
+  // The driver does not take apart what processes may share: such a pool keeps what it has until it is destroyed.
+  [[nodiscard]] bool keeps_memory() const { return handle_types != 0 || imported; }
 };
 
 // Where pools take memory and addresses from.
@@ -105,6 +111,17 @@ class MemoryPool {
   // The first `bytes` bytes of an extent, which loses them.
   [[nodiscard]] PoolExtent split(PoolExtent& extent, std::uint64_t bytes);
 
+  // Of an imported pool: makes this memory, one piece behind the other, appear, unless it has, and takes an extent that
+  // begins `offset` bytes behind its beginning. The pool has one more reference to each piece then. False if there are
+  // no addresses for it, or if some of it is in an extent.
+  [[nodiscard]] bool take_imported(const std::vector<Allocation*>& memory, std::uint64_t offset, std::uint64_t bytes,
+                                   PoolExtent& extent);
+  // Where that memory appears, if it does.
+  [[nodiscard]] std::optional<CUdeviceptr> imported_at(const std::vector<Allocation*>& memory) const {
+    const auto known = imported_.find(memory);
+    return known == imported_.end() ? std::nullopt : std::optional(known->second);
+  }
+
   // Calls each(chunk, offset, bytes) for the pieces of an extent. Those of one that went back may be missing.
   template <class Each>
   void for_each_piece(PoolExtent extent, Each&& each) const;
@@ -116,6 +133,8 @@ class MemoryPool {
   void trim(std::uint64_t bytes_to_keep) noexcept;
   // All unused chunks. False if there was none.
   bool give_back_unused() noexcept;
+  // The same at the pool's end, where also those go that it kept to be shared.
+  void give_back_all() noexcept;
   // What synchronizing with the host does: gives unused chunks back while more than the release threshold is held.
   void release_above_threshold() noexcept;
 
@@ -128,8 +147,9 @@ class MemoryPool {
   bool allow_opportunistic = true;
   bool allow_internal_dependencies = true;
   std::size_t allocations = 0;
-  std::uintptr_t handle = 0;  // by which callers know it
-  bool destroyed = false;     // goes with its last allocation
+  std::uintptr_t handle = 0;    // by which callers know it
+  std::uint64_t shared_id = 0;  // by which processes know it; 0: it was not shared yet
+  bool destroyed = false;       // goes with its last allocation
 
  private:
   struct Resting {
@@ -153,6 +173,8 @@ class MemoryPool {
   template <class MayGo>
   void release_chunks(MayGo&& may_go) noexcept;
   [[nodiscard]] bool place_chunk(PoolChunk& chunk, CUdeviceptr at);
+  [[nodiscard]] bool see_chunk(PoolChunk& chunk);
+  [[nodiscard]] std::optional<CUdeviceptr> place_imported(const std::vector<Allocation*>& memory);
   void note_attempt(std::uint64_t bytes);
   void give_back(PoolChunk& chunk) noexcept;
 
@@ -164,6 +186,7 @@ class MemoryPool {
   Addresses addresses_;
   AddressSpace numbers_;  // instead of addresses, where chunks have none
   Chunks chunks_;
+  std::map<std::vector<Allocation*>, CUdeviceptr> imported_;  // where memory appears that was imported
   std::vector<Resting> resting_;
   std::size_t extents_ = 0;  // in all chunks
   Watermark reserved_;

@@ -55,7 +55,7 @@ void StreamOrderedMemory::destroy_pool(const std::shared_ptr<MemoryPool>& pool) 
 
 void StreamOrderedMemory::forget_if_unused(const std::shared_ptr<MemoryPool>& pool) noexcept {
   if (!pool->destroyed || pool->allocations != 0) return;
-  (void)pool->give_back_unused();
+  pool->give_back_all();
   std::erase(pools_, std::shared_ptr<MemoryPool>(pool));
 }
 
@@ -174,6 +174,40 @@ Answer StreamOrderedMemory::allocate(CUdeviceptr* address, std::uint64_t bytes, 
   node.key() = *address;
   allocations_.insert(std::move(node));
   return {};
+}
+
+// What needs memory comes first here, too.
+Answer StreamOrderedMemory::import(CUdeviceptr* address, const std::shared_ptr<MemoryPool>& pool,
+                                   const std::vector<Allocation*>& memory, std::uint64_t offset, std::uint64_t bytes) {
+  Allocations made;
+  PoolAllocation& allocation = made[0];
+  allocation.bytes = bytes;
+  allocation.pool = pool;
+  allocation.freed = std::make_shared<std::atomic<bool>>(false);
+  if (!pool->take_imported(memory, offset, taken_by(allocation), allocation.extent))
+    return {CUDA_ERROR_INVALID_VALUE, Rule::pool_pointer,
+            "the allocation, or one that had its bytes before, was imported here and not freed"};
+  allocation.address = *address = allocation.extent.begin;
+  allocation.id = next_id_++;
+  pool->used.add(bytes);
+  ++pool->allocations;
+  auto node = made.extract(made.begin());
+  node.key() = *address;
+  allocations_.insert(std::move(node));
+  return {};
+}
+
+const PoolAllocation* StreamOrderedMemory::imported_as(const MemoryPool& pool, const std::vector<Allocation*>& memory,
+                                                       std::uint64_t offset, std::uint64_t bytes) const {
+  const auto where = pool.imported_at(memory);
+  const auto found = where ? allocations_.find(*where + offset) : allocations_.end();
+  const bool same = found != allocations_.end() && found->second.bytes == bytes && found->second.free_token == 0;
+  return same ? &found->second : nullptr;
+}
+
+const PoolAllocation* StreamOrderedMemory::find_live(CUdeviceptr address) const {
+  const auto found = allocations_.find(address);
+  return found == allocations_.end() || found->second.free_token != 0 ? nullptr : &found->second;
 }
 
 Answer StreamOrderedMemory::begin_free(CUdeviceptr address, StreamId stream, std::uint64_t* token) {

@@ -55,6 +55,14 @@ class StreamOrderedMemory {
   // `wait_for`: what the stream must wait for before the memory may be used; null if it need not.
   Answer allocate(CUdeviceptr* address, std::uint64_t bytes, const std::shared_ptr<MemoryPool>& pool, StreamId stream,
                   Signal* wait_for);
+  // Memory of another process's pool, as MemoryPool::take_imported has it, at an address of this process's.
+  Answer import(CUdeviceptr* address, const std::shared_ptr<MemoryPool>& pool, const std::vector<Allocation*>& memory,
+                std::uint64_t offset, std::uint64_t bytes);
+  // What was so imported and is not freed, or null.
+  [[nodiscard]] const PoolAllocation* imported_as(const MemoryPool& pool, const std::vector<Allocation*>& memory,
+                                                  std::uint64_t offset, std::uint64_t bytes) const;
+  // The allocation that begins at the address, unless its free was asked for; or null.
+  [[nodiscard]] const PoolAllocation* find_live(CUdeviceptr address) const;
   // Asks for the free: from here on nobody may ask for it again. `token` is what finish_free takes.
   Answer begin_free(CUdeviceptr address, StreamId stream, std::uint64_t* token);
   // Frees it at once, without regard to what uses it.

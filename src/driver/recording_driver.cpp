@@ -37,7 +37,7 @@ template <class T>
 constexpr bool is_written =
     std::is_pointer_v<T> && !std::is_const_v<std::remove_pointer_t<T>> && !std::is_void_v<std::remove_pointer_t<T>> &&
     !std::is_function_v<std::remove_pointer_t<T>> && !std::is_same_v<T, CUipcMemHandle*> &&
-    !std::is_same_v<T, CUmemLocation*>;
+    !std::is_same_v<T, CUmemPoolPtrExportData*> && !std::is_same_v<T, CUmemLocation*>;
 
 // Opaque handles (CUcontext and the like) are pointers to types that are never defined.
 template <class T>
@@ -107,7 +107,8 @@ std::string pointer_attribute(const void* data, CUpointer_attribute attribute) {
 template <EntryPoint entry, class... Arguments>
 std::string format_written(const Arguments&... arguments) {
   [[maybe_unused]] const auto all = std::tie(arguments...);
-  if constexpr (entry == EntryPoint::cuMemExportToShareableHandle) {
+  if constexpr (entry == EntryPoint::cuMemExportToShareableHandle ||
+                entry == EntryPoint::cuMemPoolExportToShareableHandle) {
     return "shareable_handle = " +
            exported_descriptor(std::get<0>(all), std::get<2>(all) == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   } else if constexpr (entry == EntryPoint::cuMemGetHandleForAddressRange) {

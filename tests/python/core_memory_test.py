@@ -128,11 +128,6 @@ def test_pools_have_a_limit(device, stream):
     memory.close()
 
 
-def test_pools_cannot_be_shared(device):
-    with pytest.raises(CUDAError, match="NOT_SUPPORTED"):
-        own_pool(device, ipc_enabled=True)
-
-
 def test_peers_are_let_in(device, stream):
     memory = own_pool(device)
     buffer = memory.allocate(64, stream=stream)
