@@ -60,8 +60,9 @@ bool awaits_recording(const std::string& id) {
                                                 "pool.access_to_one_that_cannot_be_changes_none",
                                                 "pool.peer_touches_memory",
                                                 "pool.set_for_other_device"};
-  constexpr std::string_view groups[] = {"pool_border.", "pool_share.",   "pool_process.", "sticky.pool_sharing",
-                                         "two_devices.", "current_pool.", "graph_upload.", "free_node."};
+  constexpr std::string_view groups[] = {"pool_border.",        "pool_share.",  "pool_process.",
+                                         "sticky.pool_sharing", "two_devices.", "current_pool.",
+                                         "graph_upload.",       "free_node.",   "limit."};
   constexpr std::string_view calls[] = {"cuMemPoolExport", "cuMemPoolImport"};
   return waiting.contains(id) ||
          std::any_of(std::begin(groups), std::end(groups), [&](auto group) { return id.starts_with(group); }) ||

@@ -17,6 +17,7 @@ from cuda.core._utils.cuda_utils import CUDAError
 
 SECONDS = 60
 SIZE = 4096
+multiprocessing.set_start_method("spawn", force=True)  # cuda.core warns of any other
 
 
 @pytest.fixture
@@ -46,9 +47,8 @@ class Child:
     """A process that runs function(connection, *arguments)."""
 
     def __init__(self, function, *arguments):
-        spawn = multiprocessing.get_context("spawn")
-        self.connection, other = spawn.Pipe()
-        self.process = spawn.Process(target=function, args=(other, *arguments))
+        self.connection, other = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(target=function, args=(other, *arguments))
         self.process.start()
         other.close()
 

@@ -80,6 +80,7 @@ Table all_cases() {
       add_process_pool_cases,
       add_two_device_cases,
       add_current_pool_cases,
+      add_argument_limit_cases,
   };
   Table table;
   for (const AddGroup add : groups) add(table);

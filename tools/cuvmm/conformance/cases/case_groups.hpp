@@ -8,6 +8,7 @@ namespace cuvmm::conformance {
 void add_access_cases(Table& table);
 void add_alloc_cases(Table& table);
 void add_argument_cases(Table& table);
+void add_argument_limit_cases(Table& table);
 void add_border_cases(Table& table);
 void add_capture_cases(Table& table);
 void add_capture_structure_cases(Table& table);
