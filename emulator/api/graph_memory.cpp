@@ -33,35 +33,6 @@ class Promise {
   const CUdeviceptr address_;
 };
 
-// A free of a graph's allocation that is a node of another graph, for as long as one has it or is being captured with
-// it.
-class FreeNode {
- public:
-  explicit FreeNode(Machine& machine) : machine_(machine) {}
-  FreeNode(const FreeNode&) = delete;
-  FreeNode& operator=(const FreeNode&) = delete;
-  ~FreeNode() {
-    if (added_) machine_.with_pools([&](StreamOrderedMemory& memory) { memory.forget_free_node(address_, id_); });
-  }
-  Answer add(CUdeviceptr address) {
-    address_ = address;
-    Answer added =
-        machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.add_free_node(address, &id_); });
-    added_ = added.ok();
-    return added;
-  }
-  void free() const {
-    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.run_free_node(address_, id_); });
-  }
-  [[nodiscard]] GraphMemoryNode told() const { return {address_, true, id_}; }
-
- private:
-  Machine& machine_;
-  CUdeviceptr address_ = 0;
-  std::uint64_t id_ = 0;
-  bool added_ = false;
-};
-
 Answer unknown_attribute(CUgraphMem_attribute attribute) {
   return {CUDA_ERROR_INVALID_VALUE, Rule::pool_attribute,
           fmt::format("graph memory attribute {}", static_cast<int>(attribute))};
@@ -108,15 +79,19 @@ Answer EmulatedDriver::capture_allocation(CUdeviceptr* pointer, std::size_t byte
   return captured;
 }
 
+// Several graphs may free it, of which one is launched; one graph does so once.
 Answer EmulatedDriver::capture_free(CUdeviceptr pointer, const StreamEntry& entry) {
-  const auto node = std::make_shared<FreeNode>(machine_);
-  if (Answer refused = node->add(pointer); !refused.ok()) return refused;
+  std::uint64_t id = 0;
+  Answer known = machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.check_free_node(pointer, &id); });
+  if (!known.ok()) return known;
+  if (engine_.captures_free_of(entry.stream, id))
+    return {CUDA_ERROR_INVALID_VALUE, Rule::graph_memory, fmt::format("{:#x} is freed by this graph already", pointer)};
   Operation operation;
   operation.kind = OperationKind::memory_free;
   operation.description = fmt::format("free at {:#x}", pointer);
-  operation.graph_memory = node->told();
-  operation.run = [node] {
-    node->free();
+  operation.graph_memory = {pointer, true, id};
+  operation.run = [this, pointer, id] {
+    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.run_free_node(pointer, id); });
     return Outcome::done();
   };
   return engine_.submit(entry.stream, std::move(operation));

@@ -32,10 +32,7 @@ void MachineState::remove_client(ClientId client) {
   const auto gone = clients_.extract(client);
   if (gone.empty()) return;
   for (const std::uint64_t id : gone.mapped().holds) drop(id);
-  for (const std::uint64_t pool : gone.mapped().pools) {
-    forget_ranges_of(client, pools_.at(pool));
-    release_pool(pool);
-  }
+  for (const std::uint64_t pool : gone.mapped().pools) release_pool(pool);
 }
 
 bool MachineState::exists(const NodePlace& place) const {

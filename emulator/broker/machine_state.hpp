@@ -64,19 +64,24 @@ class MachineState {
   [[nodiscard]] std::optional<std::uint64_t> add_token(ClientId client, TokenKind kind, std::uint64_t id);
   [[nodiscard]] const SharedAllocation* import_token(ClientId client, TokenKind kind, std::uint64_t token);
 
-  // Pools whose memory processes share. A pool lives as long as a process has it or an export of it is open; it keeps
-  // no memory. A number that stands for it; the client has it. Nothing unless the place is on the client's node.
+  // Whether the export stands for a pool; or for memory that can be imported.
+  [[nodiscard]] bool is_of_pool(ExportId id) const;
+  [[nodiscard]] bool is_of_memory(ExportId id) const;
+
+  // Pools whose memory processes share. A pool lives as long as a process has it or an export of it is open, and keeps
+  // the memory of its ranges. A number that stands for it; the client has it. Nothing unless the place is on the
+  // client's node.
   [[nodiscard]] std::optional<std::uint64_t> add_pool(ClientId client, const NodePlace& place);
   [[nodiscard]] std::optional<ExportId> add_pool_export(ClientId client, std::uint64_t pool);
   // The pool of an export of the client's node, which the client then has; nothing otherwise.
   [[nodiscard]] std::optional<Pool> import_pool(ClientId client, ExportId id);
-  // False if the client does not have it. What it exported of the pool's memory is known no more.
+  // False if the client does not have it.
   bool drop_pool(ClientId client, std::uint64_t pool);
 
-  // A number that stands for an allocation of such a pool, in memory that the client holds, for as long as the client
-  // has the pool. The same one each time.
+  // A number that stands for an allocation of such a pool, in memory that the client holds, for as long as the pool
+  // lives. The same one each time.
   [[nodiscard]] std::optional<std::uint64_t> add_pool_range(ClientId client, const ExportPoolRange& range);
-  // The range for a client that has the pool, if all of its memory is there; nothing otherwise.
+  // The range for a client that has the pool; nothing otherwise.
   [[nodiscard]] std::optional<PoolRange> pool_range(ClientId client, std::uint64_t pool, std::uint64_t token) const;
   // A piece of its memory, which the client then holds; null if there is none.
   [[nodiscard]] const SharedAllocation* open_pool_memory(ClientId client, const OpenPoolMemory& piece);
@@ -110,7 +115,6 @@ class MachineState {
     std::uint64_t pool = 0;  // 0: it is one of memory
   };
   struct RangeOfPool {
-    ClientId exporter = 0;
     std::vector<std::uint64_t> ids;
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
@@ -121,6 +125,7 @@ class MachineState {
     std::size_t references = 0;                   // clients and exports
     std::map<std::uint64_t, RangeOfPool> ranges;  // by token
     std::map<RangeOfPool, std::uint64_t> token_of;
+    std::set<std::uint64_t> keeps;  // the memory of its ranges
   };
   struct Room {
     model::AddressSpace offsets;
@@ -131,7 +136,6 @@ class MachineState {
   [[nodiscard]] const SharedAllocation* hold(ClientId client, std::uint64_t id);
   void drop(std::uint64_t id);
   void release_pool(std::uint64_t pool);
-  void forget_ranges_of(ClientId client, KnownPool& pool);
   [[nodiscard]] const RangeOfPool* find_range(ClientId client, std::uint64_t pool, std::uint64_t token) const;
   [[nodiscard]] std::uint64_t extent_bytes(const SharedAllocation& allocation) const;
 

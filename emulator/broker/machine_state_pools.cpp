@@ -8,7 +8,7 @@ namespace cuvmm::emulator::broker {
 std::optional<std::uint64_t> MachineState::add_pool(ClientId client, const NodePlace& place) {
   Client& owner = clients_.at(client);
   if (!exists(place) || place.node != owner.node) return std::nullopt;
-  pools_.emplace(next_pool_, KnownPool{place, 1, {}, {}});
+  pools_.emplace(next_pool_, KnownPool{place, 1, {}, {}, {}});
   owner.pools.insert(next_pool_);
   return next_pool_++;
 }
@@ -32,18 +32,25 @@ std::optional<Pool> MachineState::import_pool(ClientId client, ExportId id) {
 
 bool MachineState::drop_pool(ClientId client, std::uint64_t pool) {
   if (clients_.at(client).pools.erase(pool) == 0) return false;
-  forget_ranges_of(client, pools_.at(pool));
   release_pool(pool);
   return true;
 }
 
 void MachineState::release_pool(std::uint64_t pool) {
-  if (const auto found = pools_.find(pool); --found->second.references == 0) pools_.erase(found);
+  const auto found = pools_.find(pool);
+  if (--found->second.references > 0) return;
+  for (const std::uint64_t id : found->second.keeps) drop(id);
+  pools_.erase(found);
 }
 
-void MachineState::forget_ranges_of(ClientId client, KnownPool& pool) {
-  std::erase_if(pool.ranges, [&](const auto& entry) { return entry.second.exporter == client; });
-  std::erase_if(pool.token_of, [&](const auto& entry) { return entry.first.exporter == client; });
+bool MachineState::is_of_pool(ExportId id) const {
+  const auto found = exports_.find(id);
+  return found != exports_.end() && found->second.pool != 0;
+}
+
+bool MachineState::is_of_memory(ExportId id) const {
+  const auto found = exports_.find(id);
+  return found != exports_.end() && found->second.pool == 0 && found->second.importable;
 }
 
 std::optional<std::uint64_t> MachineState::add_pool_range(ClientId client, const ExportPoolRange& range) {
@@ -53,9 +60,11 @@ std::optional<std::uint64_t> MachineState::add_pool_range(ClientId client, const
       !std::all_of(range.ids.begin(), range.ids.end(), holds))
     return std::nullopt;
   KnownPool& pool = pools_.at(range.pool);
-  const RangeOfPool made{client, range.ids, range.offset, range.bytes};
+  const RangeOfPool made{range.ids, range.offset, range.bytes};
   const auto [known, added] = pool.token_of.try_emplace(made, next_token_);
   if (added) pool.ranges.emplace(next_token_++, made);
+  for (const std::uint64_t id : range.ids)
+    if (pool.keeps.insert(id).second) ++allocations_.at(id).references;
   return known->second;
 }
 
@@ -69,16 +78,13 @@ const MachineState::RangeOfPool* MachineState::find_range(ClientId client, std::
 
 std::optional<PoolRange> MachineState::pool_range(ClientId client, std::uint64_t pool, std::uint64_t token) const {
   const RangeOfPool* const range = find_range(client, pool, token);
-  if (range == nullptr ||
-      !std::all_of(range->ids.begin(), range->ids.end(), [&](std::uint64_t id) { return allocations_.contains(id); }))
-    return std::nullopt;
+  if (range == nullptr) return std::nullopt;
   return PoolRange{range->ids.size(), range->offset, range->bytes};
 }
 
 const SharedAllocation* MachineState::open_pool_memory(ClientId client, const OpenPoolMemory& piece) {
   const RangeOfPool* const range = find_range(client, piece.pool, piece.token);
-  if (range == nullptr || piece.index >= range->ids.size() || !allocations_.contains(range->ids[piece.index]))
-    return nullptr;
+  if (range == nullptr || piece.index >= range->ids.size()) return nullptr;
   return hold(client, range->ids[piece.index]);
 }
 

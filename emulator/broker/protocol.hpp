@@ -253,9 +253,10 @@ enum class Refusal : std::uint8_t {
   descriptor_limit,  // detail: how many are open
   no_descriptor,     // the system gives none; detail: errno
   owner_gone,        // the process that made the handle has ended
+  other_kind,        // it is a pool's where memory's is wanted, or the other way round
 };
 constexpr bool valid(Refusal refusal) {
-  return refusal <= Refusal::owner_gone;
+  return refusal <= Refusal::other_kind;
 }
 
 struct Refused {

@@ -124,6 +124,7 @@ std::optional<MachineState::ExportId> Server::export_of(const Packet& packet) co
 Server::Answer Server::import_descriptor(MachineState::ClientId client, const Packet& packet) {
   if (packet.descriptor_lost) return {refused(Refusal::no_descriptor, EMFILE), -1, {}};
   const auto id = export_of(packet);
+  if (id && state_.is_of_pool(*id)) return {refused(Refusal::other_kind), -1, {}};
   return {memory_or_refusal(id ? state_.import_export(client, *id) : nullptr), -1, {}};
 }
 
@@ -141,6 +142,7 @@ Server::Answer Server::answer(MachineState::ClientId client, const ExportPool& r
 Server::Answer Server::import_pool(MachineState::ClientId client, const Packet& packet) {
   if (packet.descriptor_lost) return {refused(Refusal::no_descriptor, EMFILE), -1, {}};
   const auto id = export_of(packet);
+  if (id && state_.is_of_memory(*id)) return {refused(Refusal::other_kind), -1, {}};
   const auto pool = id ? state_.import_pool(client, *id) : std::nullopt;
   return {pool ? Reply(*pool) : refused(Refusal::not_known), -1, {}};
 }

@@ -34,7 +34,7 @@ std::optional<int> ExportRegistry::add(std::vector<std::uint64_t> allocations, U
   return keep({std::move(allocations), use, {}, nullptr});
 }
 
-std::optional<int> ExportRegistry::add_pool(std::shared_ptr<const SharedPool> pool) {
+std::optional<int> ExportRegistry::add_pool(std::shared_ptr<SharedPool> pool) {
   return keep({{}, Use::pool, {}, std::move(pool)});
 }
 
@@ -52,7 +52,7 @@ std::optional<std::uint64_t> ExportRegistry::find(int descriptor) const {
   return found == nullptr ? std::nullopt : std::optional(found->allocations.front());
 }
 
-std::shared_ptr<const SharedPool> ExportRegistry::find_pool(int descriptor) const {
+std::shared_ptr<SharedPool> ExportRegistry::find_pool(int descriptor) const {
   const Export* const found = find(descriptor, Use::pool);
   return found == nullptr ? nullptr : found->pool;
 }

@@ -31,8 +31,8 @@ class ExportRegistry {
   [[nodiscard]] std::optional<std::uint64_t> find(int descriptor) const;
 
   // The same for a pool that is shared, and which one it is.
-  [[nodiscard]] std::optional<int> add_pool(std::shared_ptr<const SharedPool> pool);
-  [[nodiscard]] std::shared_ptr<const SharedPool> find_pool(int descriptor) const;
+  [[nodiscard]] std::optional<int> add_pool(std::shared_ptr<SharedPool> pool);
+  [[nodiscard]] std::shared_ptr<SharedPool> find_pool(int descriptor) const;
 
   // Forgets the exports whose descriptors are all closed, and answers the allocations of each.
   [[nodiscard]] std::vector<std::uint64_t> take_closed();
@@ -44,7 +44,7 @@ class ExportRegistry {
     std::vector<std::uint64_t> allocations;
     Use use = Use::import;
     FileDescriptor kept_end;
-    std::shared_ptr<const SharedPool> pool;
+    std::shared_ptr<SharedPool> pool;
   };
   using Identity = std::pair<std::uint64_t, std::uint64_t>;  // device and inode of the pipe
 

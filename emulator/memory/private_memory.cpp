@@ -112,6 +112,8 @@ model::Allocation* PrivateMemory::exported(std::optional<std::uint64_t> id) {
 Answer PrivateMemory::import_descriptor(model::Allocation** memory, int descriptor) {
   *memory = exported(exports_.find(descriptor));
   if (*memory != nullptr) return {};
+  if (exports_.find_pool(descriptor) != nullptr)
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::import_descriptor, "the descriptor is a memory pool's"};
   return {CUDA_ERROR_UNKNOWN, Rule::import_descriptor, "the descriptor is not open here, or is no export"};
 }
 

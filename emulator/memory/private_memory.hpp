@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "emulator/configuration.hpp"
@@ -43,17 +44,30 @@ class PrivateMemory final : public PhysicalMemory {
 
  private:
   struct KeptRange {
-    std::vector<std::uint64_t> ids;
+    std::vector<model::Allocation*> memory;
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
     friend auto operator<=>(const KeptRange&, const KeptRange&) = default;
   };
-  // A pool that was exported or imported.
-  struct KeptPool {
-    std::shared_ptr<const SharedPool> pool;
-    std::size_t had = 0;  // how often
+  // A pool that was exported or imported, for as long as it is had or its descriptors are open; it keeps the memory of
+  // its ranges.
+  struct KnownPool : SharedPool {
+    KnownPool(const SharedPool& facts, model::PhysicalStore& of) : SharedPool(facts), store(of) {}
+    KnownPool(const KnownPool&) = delete;
+    KnownPool& operator=(const KnownPool&) = delete;
+    KnownPool(KnownPool&&) = delete;
+    KnownPool& operator=(KnownPool&&) = delete;
+    ~KnownPool() {
+      for (model::Allocation* memory : keeps) store.drop_reference(*memory);
+    }
+    model::PhysicalStore& store;
     std::map<std::uint64_t, KeptRange> ranges;
     std::map<KeptRange, std::uint64_t> number_of;
+    std::set<model::Allocation*> keeps;
+  };
+  struct HadPool {
+    std::shared_ptr<KnownPool> pool;
+    std::size_t times = 0;
   };
 
   [[nodiscard]] Answer no_descriptor_left(bool full) const;
@@ -65,11 +79,11 @@ class PrivateMemory final : public PhysicalMemory {
   const bool imex_channel_;
   model::Ledger ledger_;
   std::uint64_t next_id_ = 1;
-  std::vector<std::unique_ptr<Arena>> arenas_;      // one a device, the host's last
-  std::map<std::uint64_t, std::uint64_t> offsets_;  // allocation -> offset in its arena, once it has bytes
-  ExportRegistry exports_;
+  std::vector<std::unique_ptr<Arena>> arenas_;            // one a device, the host's last
+  std::map<std::uint64_t, std::uint64_t> offsets_;        // allocation -> offset in its arena, once it has bytes
   std::map<std::uint64_t, model::Allocation*> exported_;  // allocations that were exported, by identity
-  std::map<std::uint64_t, KeptPool> pools_;
+  ExportRegistry exports_;
+  std::map<std::uint64_t, HadPool> pools_;
   std::uint64_t next_pool_ = 1;
   std::uint64_t next_range_ = 1;
 };

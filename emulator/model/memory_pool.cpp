@@ -7,8 +7,7 @@
 namespace cuvmm::emulator::model {
 namespace {
 
-// Pools take memory in larger pieces than they are asked for, so that small allocations share them.
-constexpr std::uint64_t chunk_bytes = std::uint64_t{32} << 20;
+constexpr std::uint64_t chunk_bytes = pool_chunk_bytes;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -107,46 +106,66 @@ bool MemoryPool::grow(std::uint64_t bytes, std::uint64_t alignment, std::uint64_
   if (!chunks_.empty()) {
     const PoolChunk& last = chunks_.rbegin()->second;
     const CUdeviceptr begin = round_up(last.end() - last.room.free_at_end(), alignment);
-    if (begin < last.end() && add_chunk(round_up(bytes - (last.end() - begin), unit), last.end())) return true;
+    if (begin < last.end() && add_chunks(round_up(bytes - (last.end() - begin), unit), last.end())) return true;
   }
-  return add_chunk(round_up(bytes, unit), 0);
+  return add_chunks(round_up(bytes, unit), 0);
 }
 
-bool MemoryPool::add_chunk(std::uint64_t bytes, CUdeviceptr at) {
-  if (bytes == 0 || bytes > limit() || reserved_.current() > limit() - bytes) return false;
+// The lowest addresses that are free, so that what follows on memory that went back lies where that lay.
+std::optional<CUdeviceptr> MemoryPool::take_places(std::uint64_t bytes, CUdeviceptr at) {
+  if (at == 0) return places().take(bytes, sources_.granularity);
+  return places().take_at(at, bytes) ? std::optional(at) : std::nullopt;
+}
+
+bool MemoryPool::add_chunks(std::uint64_t bytes, CUdeviceptr at) {
+  if (bytes == 0 || bytes > limit() || reserved_.current() > limit() - bytes ||
+      bytes > sources_.store.total(kind_.place))
+    return false;
+  const auto begin = take_places(bytes, at);
+  if (!begin) return false;
   Chunks added;
-  PoolChunk& chunk = added.emplace(0, PoolChunk{nullptr, bytes, 0, AddressSpace(0, bytes), 0, true}).first->second;
-  chunk.memory = sources_.store.create(kind_.place, bytes, {});
-  if (chunk.memory == nullptr) return false;
-  try {
-    if (!place_chunk(chunk, at)) {
+  std::uint64_t divided = 0;
+  const auto undo = [&] {
+    for (const auto& [address, chunk] : added) {
+      if (chunk.memory == nullptr) continue;
+      hide_chunk(chunk);
       sources_.store.drop_reference(*chunk.memory);
-      return false;
+    }
+    CUdeviceptr place = *begin;  // as they were divided
+    for (; divided > 0; --divided, place += chunk_bytes) places().give_back(place, chunk_bytes);
+    places().give_back(place, *begin + bytes - place);
+    return false;
+  };
+  try {
+    for (std::uint64_t done = 0; done < bytes;) {
+      const std::uint64_t piece = std::min(chunk_bytes, bytes - done);
+      if (done != 0) {
+        places().divide();  // pieces are given back one by one
+        ++divided;
+      }
+      PoolChunk& chunk =
+          added.emplace(*begin + done, PoolChunk{nullptr, piece, *begin + done, AddressSpace(0, piece), 0, true, false})
+              .first->second;
+      chunk.memory = sources_.store.create(kind_.place, piece, {});
+      if (chunk.memory == nullptr || !see_chunk(chunk)) return undo();
+      done += piece;
     }
   } catch (...) {
-    sources_.store.drop_reference(*chunk.memory);
+    undo();
     throw;
   }
-  auto node = added.extract(added.begin());
-  node.key() = chunk.address;
-  chunks_.insert(std::move(node));
+  chunks_.merge(added);
   reserved_.add(bytes);
   return true;
 }
 
-// The lowest addresses that are free, so that what follows on memory that went back lies where that lay.
-bool MemoryPool::place_chunk(PoolChunk& chunk, CUdeviceptr at) {
-  if (at == 0) {
-    const auto where = places().take(chunk.bytes, sources_.granularity);
-    if (!where) return false;
-    chunk.address = *where;
-  } else {
-    if (!places().take_at(at, chunk.bytes)) return false;
-    chunk.address = at;
-  }
-  if (see_chunk(chunk)) return true;
-  places().give_back(chunk.address, chunk.bytes);
-  return false;
+void MemoryPool::hide_chunk(const PoolChunk& chunk) noexcept {
+  if (addresses_ == Addresses::of_chunks && kind_.place.is_host()) (void)sources_.host_view(chunk, false);
+}
+
+void MemoryPool::mark_exported(const PoolExtent& extent) {
+  for_each_piece(
+      extent, [&](const PoolChunk& piece, std::uint64_t, std::uint64_t) { chunks_.at(piece.address).exported = true; });
 }
 
 bool MemoryPool::see_chunk(PoolChunk& chunk) {
@@ -162,18 +181,24 @@ std::optional<CUdeviceptr> MemoryPool::place_imported(const std::vector<Allocati
   const auto begin = places().take(bytes, sources_.granularity);
   if (!begin) return std::nullopt;
   Chunks added;
+  std::size_t divided = 0;
   const auto undo = [&] {
-    for (const auto& [address, chunk] : added)
-      if (kind_.place.is_host()) (void)sources_.host_view(chunk, false);
-    places().give_back(*begin, bytes);
+    for (const auto& [address, chunk] : added) hide_chunk(chunk);
+    CUdeviceptr place = *begin;  // as they were divided
+    for (std::size_t piece = 0; piece < divided; place += memory[piece++]->bytes)
+      places().give_back(place, memory[piece]->bytes);
+    places().give_back(place, *begin + bytes - place);
   };
   try {
     CUdeviceptr address = *begin;
     for (Allocation* piece : memory) {
       PoolChunk& chunk =
-          added.emplace(address, PoolChunk{piece, piece->bytes, address, AddressSpace(0, piece->bytes), 0, true})
+          added.emplace(address, PoolChunk{piece, piece->bytes, address, AddressSpace(0, piece->bytes), 0, true, false})
               .first->second;
-      if (address != *begin) places().divide();  // pieces are given back one by one
+      if (address != *begin) {
+        places().divide();  // pieces are given back one by one
+        ++divided;
+      }
       if (!see_chunk(chunk)) {
         undo();
         return std::nullopt;
@@ -221,7 +246,7 @@ bool MemoryPool::take_imported(const std::vector<Allocation*>& memory, std::uint
 }
 
 void MemoryPool::give_back(PoolChunk& chunk) noexcept {
-  if (addresses_ == Addresses::of_chunks && kind_.place.is_host()) (void)sources_.host_view(chunk, false);
+  hide_chunk(chunk);
   places().give_back(chunk.address, chunk.bytes);
   sources_.store.drop_reference(*chunk.memory);
 }
@@ -295,15 +320,16 @@ void MemoryPool::release_chunks(MayGo&& may_go) noexcept {
 }
 
 void MemoryPool::trim(std::uint64_t bytes_to_keep) noexcept {
-  if (kind_.keeps_memory()) return;
-  release_chunks(
-      [&](const PoolChunk& chunk) { return chunk.observed && reserved_.current() - chunk.bytes >= bytes_to_keep; });
+  if (kind_.imported) return;
+  release_chunks([&](const PoolChunk& chunk) {
+    return !chunk.exported && chunk.observed && reserved_.current() - chunk.bytes >= bytes_to_keep;
+  });
 }
 
 bool MemoryPool::give_back_unused() noexcept {
   const std::uint64_t before = reserved_.current();
   wake();
-  if (!kind_.keeps_memory()) release_chunks([](const PoolChunk&) { return true; });
+  if (!kind_.imported) release_chunks([](const PoolChunk& chunk) { return !chunk.exported; });
   return reserved_.current() < before;
 }
 
@@ -316,8 +342,8 @@ void MemoryPool::give_back_all() noexcept {
 void MemoryPool::release_above_threshold() noexcept {
   wake();
   for (auto& [address, chunk] : chunks_) chunk.observed = true;
-  if (kind_.keeps_memory()) return;
-  release_chunks([&](const PoolChunk&) { return reserved_.current() > release_threshold; });
+  if (kind_.imported) return;
+  release_chunks([&](const PoolChunk& chunk) { return !chunk.exported && reserved_.current() > release_threshold; });
 }
 
 }  // namespace cuvmm::emulator::model

@@ -17,6 +17,9 @@
 
 namespace cuvmm::emulator::model {
 
+// Pools take memory in larger pieces than they are asked for, so that small allocations share them.
+inline constexpr std::uint64_t pool_chunk_bytes = std::uint64_t{32} << 20;
+
 // A number that grows and falls, and how high it has been since that was last forgotten.
 class Watermark {
  public:
@@ -37,14 +40,16 @@ class Watermark {
   std::uint64_t high_ = 0;
 };
 
-// Physical memory that a pool holds, cut into extents. Chunks that follow each other without a gap are as one.
+// Physical memory that a pool holds, at most 32 MiB of it, cut into extents. Chunks that follow each other without a
+// gap are as one.
 struct PoolChunk {
   Allocation* memory = nullptr;
   std::uint64_t bytes = 0;
   CUdeviceptr address = 0;  // of its first byte; a number alone in pools of graphs, whose allocations have their own
   AddressSpace room;        // offsets that are in no extent
   std::size_t extents = 0;
-  bool observed = true;  // the host has synchronized since something in it was freed
+  bool observed = true;   // the host has synchronized since something in it was freed
+  bool exported = false;  // other processes may come for what lay there: it stays with the pool
 
   [[nodiscard]] CUdeviceptr end() const { return address + bytes; }
 };
@@ -69,9 +74,6 @@ struct PoolKind {
   bool standard = false;  // the one that there always is
   int handle_types = 0;   // by which it can be shared
   bool imported = false;  // it is another process's, or another pool of this one's: nothing is allocated from it here
-
-  // The driver does not take apart what processes may share: such a pool keeps what it has until it is destroyed.
-  [[nodiscard]] bool keeps_memory() const { return handle_types != 0 || imported; }
 };
 
 // Where pools take memory and addresses from.
@@ -83,6 +85,7 @@ struct PoolSources {
   AddressSpace& addresses;
   std::uint64_t granularity = 0;
   HostView host_view;
+  std::function<void(std::uint64_t shared_id)> shared_pool_ends{};  // of one that was exported or imported
 };
 
 // One pool. Not thread-safe. What only counts is public; chunks and extents are the pool's own.
@@ -111,6 +114,8 @@ class MemoryPool {
   // The first `bytes` bytes of an extent, which loses them.
   [[nodiscard]] PoolExtent split(PoolExtent& extent, std::uint64_t bytes);
 
+  // Notes that other processes are told of the extent.
+  void mark_exported(const PoolExtent& extent);
   // Of an imported pool: makes this memory, one piece behind the other, appear, unless it has, and takes an extent that
   // begins `offset` bytes behind its beginning. The pool has one more reference to each piece then. False if there are
   // no addresses for it, or if some of it is in an extent.
@@ -166,14 +171,15 @@ class MemoryPool {
   void take_pieces(const PoolExtent& extent);
   void give_back_pieces(const PoolExtent& extent) noexcept;
   [[nodiscard]] bool grow(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t unit);
-  // At that address, or, if it is 0, where there is room.
-  [[nodiscard]] bool add_chunk(std::uint64_t bytes, CUdeviceptr at);
+  // Chunks that follow each other, at that address, or, if it is 0, where there is room: all of these bytes or none.
+  [[nodiscard]] bool add_chunks(std::uint64_t bytes, CUdeviceptr at);
   [[nodiscard]] AddressSpace& places();
   // Whether a chunk may go, of those that are in no use.
   template <class MayGo>
   void release_chunks(MayGo&& may_go) noexcept;
-  [[nodiscard]] bool place_chunk(PoolChunk& chunk, CUdeviceptr at);
+  [[nodiscard]] std::optional<CUdeviceptr> take_places(std::uint64_t bytes, CUdeviceptr at);
   [[nodiscard]] bool see_chunk(PoolChunk& chunk);
+  void hide_chunk(const PoolChunk& chunk) noexcept;
   [[nodiscard]] std::optional<CUdeviceptr> place_imported(const std::vector<Allocation*>& memory);
   void note_attempt(std::uint64_t bytes);
   void give_back(PoolChunk& chunk) noexcept;

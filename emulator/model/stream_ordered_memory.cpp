@@ -11,7 +11,6 @@ namespace cuvmm::emulator::model {
 namespace {
 
 constexpr std::uint64_t small_alignment = 512;
-constexpr std::uint64_t page_bytes = 4096;  // of the host, which maps nothing smaller
 constexpr std::uint64_t largest_small = std::uint64_t{1} << 20;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
@@ -29,8 +28,7 @@ std::shared_ptr<MemoryPool> StreamOrderedMemory::add_pool(const PoolKind& kind, 
   const auto open_to = [&](Accessor who) { pool->rights.set(who, abi::CU_MEM_ACCESS_FLAGS_PROT_READWRITE); };
   if (kind.place.is_host()) {
     open_to(Accessor::host());
-    const bool of_devices_too = kind.managed || kind.standard;
-    for (int device = 0; of_devices_too && device < max_devices; ++device) open_to(Accessor::device(device));
+    for (int device = 0; kind.managed && device < max_devices; ++device) open_to(Accessor::device(device));
   } else {
     open_to(Accessor::device(kind.place.device));
   }
@@ -56,18 +54,19 @@ void StreamOrderedMemory::destroy_pool(const std::shared_ptr<MemoryPool>& pool) 
 void StreamOrderedMemory::forget_if_unused(const std::shared_ptr<MemoryPool>& pool) noexcept {
   if (!pool->destroyed || pool->allocations != 0) return;
   pool->give_back_all();
+  if (pool->shared_id != 0 && sources_.shared_pool_ends) sources_.shared_pool_ends(pool->shared_id);
   std::erase(pools_, std::shared_ptr<MemoryPool>(pool));
 }
 
+// Allocations of pools follow each other closely; large ones of graphs have pages of their own.
 std::uint64_t StreamOrderedMemory::alignment_for(const PoolAllocation& allocation) const {
-  if (allocation.bytes > largest_small) return sources_.granularity;
-  return allocation.pool->place().is_host() ? page_bytes : small_alignment;
+  return allocation.graph && allocation.bytes > largest_small ? sources_.granularity : small_alignment;
 }
 
 // What the allocation takes of its pool, and of the addresses if it is a graph's; less than it has bytes if there is no
 // such number.
 std::uint64_t StreamOrderedMemory::taken_by(const PoolAllocation& allocation) {
-  return round_up(allocation.bytes, allocation.pool->place().is_host() ? page_bytes : small_alignment);
+  return round_up(allocation.bytes, small_alignment);
 }
 
 Answer StreamOrderedMemory::out_of_memory(const MemoryPool& pool, std::uint64_t bytes) const {
@@ -185,7 +184,7 @@ Answer StreamOrderedMemory::import(CUdeviceptr* address, const std::shared_ptr<M
   allocation.pool = pool;
   allocation.freed = std::make_shared<std::atomic<bool>>(false);
   if (!pool->take_imported(memory, offset, taken_by(allocation), allocation.extent))
-    return {CUDA_ERROR_INVALID_VALUE, Rule::pool_pointer,
+    return {CUDA_ERROR_INVALID_VALUE, Rule::pool_shared,
             "the allocation, or one that had its bytes before, was imported here and not freed"};
   allocation.address = *address = allocation.extent.begin;
   allocation.id = next_id_++;
@@ -325,18 +324,12 @@ StreamOrderedMemory::Allocations::iterator StreamOrderedMemory::find_of_graph(CU
   return found != allocations_.end() && found->second.graph && found->second.id == id ? found : allocations_.end();
 }
 
-Answer StreamOrderedMemory::add_free_node(CUdeviceptr address, std::uint64_t* id) {
+Answer StreamOrderedMemory::check_free_node(CUdeviceptr address, std::uint64_t* id) const {
   const auto found = allocations_.find(address);
-  if (found == allocations_.end() || !found->second.graph || found->second.free_node)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::graph_memory,
-            fmt::format("{:#x} is no allocation of a graph, or one that a graph frees already", address)};
-  found->second.free_node = true;
+  if (found == allocations_.end() || !found->second.graph)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::graph_memory, fmt::format("{:#x} is no allocation of a graph", address)};
   *id = found->second.id;
   return {};
-}
-
-void StreamOrderedMemory::forget_free_node(CUdeviceptr address, std::uint64_t id) noexcept {
-  if (const auto found = find_of_graph(address, id); found != allocations_.end()) found->second.free_node = false;
 }
 
 Answer StreamOrderedMemory::begin_launch(CUdeviceptr address, bool reuse, bool* begun) {

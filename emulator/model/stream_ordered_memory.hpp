@@ -29,11 +29,10 @@ struct PoolAllocation {
   Signal freed;  // set when it has run
   // Of a graph's allocation.
   bool graph = false;
-  bool live = true;        // may be touched: between its allocation node and its free alone
-  bool owned = false;      // some graph still has the allocation node
-  bool free_node = false;  // some graph frees it
-  unsigned launches = 0;   // that allocate it and whose free has not run
-  unsigned frees = 0;      // asked for, that have not run
+  bool live = true;       // may be touched: between its allocation node and its free alone
+  bool owned = false;     // some graph still has the allocation node
+  unsigned launches = 0;  // that allocate it and whose free has not run
+  unsigned frees = 0;     // asked for, that have not run
 };
 
 // An allocation lies where its bytes are in their pool, so that what has a freed allocation's bytes has its address,
@@ -78,10 +77,8 @@ class StreamOrderedMemory {
 
   // Memory of graphs: addresses for as long as a graph has the allocation node, bytes from a launch to the free.
   Answer promise(CUdeviceptr* address, std::uint64_t bytes, const std::shared_ptr<MemoryPool>& pool);
-  // Some graph is to free it; `id` tells it from what may lie at its address later. The second is for when no graph
-  // has the free node any more, be it that its capture was lost.
-  Answer add_free_node(CUdeviceptr address, std::uint64_t* id);
-  void forget_free_node(CUdeviceptr address, std::uint64_t id) noexcept;
+  // A graph is to free it: `id` tells it from what may lie at its address later.
+  Answer check_free_node(CUdeviceptr address, std::uint64_t* id) const;
   // A launch that allocates is about to begin. Refused while the memory of the launch before was not freed, unless
   // `reuse`. `begun` says whether cancel_launch takes this back.
   Answer begin_launch(CUdeviceptr address, bool reuse, bool* begun);

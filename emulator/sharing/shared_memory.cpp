@@ -168,6 +168,8 @@ Answer SharedMemory::import_descriptor(model::Allocation** memory, int descripto
   auto note = make_note();
   const broker::Reply reply = connection_->ask(broker::ImportDescriptor{}, descriptor);
   if (is(reply, broker::Refusal::not_known)) return foreign;
+  if (is(reply, broker::Refusal::other_kind))
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::import_descriptor, "the descriptor is a memory pool's"};
   *memory = &adopt(std::move(note), expect<broker::Memory>(reply).allocation);
   return {};
 }

@@ -40,7 +40,7 @@ Answer SharedMemory::export_pool(int* descriptor, memory::SharedPool* pool) {
 }
 
 Answer SharedMemory::import_pool(memory::SharedPool* pool, int descriptor) {
-  const Answer foreign(CUDA_ERROR_INVALID_VALUE, Rule::import_descriptor,
+  const Answer foreign(CUDA_ERROR_UNKNOWN, Rule::import_descriptor,
                        "the descriptor is not open here, or is no pool's of this node");
   if (descriptor < 0 || ::fcntl(descriptor, F_GETFD) < 0) return foreign;
   settle();
@@ -48,6 +48,8 @@ Answer SharedMemory::import_pool(memory::SharedPool* pool, int descriptor) {
   auto node = note.extract(note.emplace(0, 0).first);
   const broker::Reply reply = connection_->ask(broker::ImportPool{}, descriptor);
   if (is(reply, broker::Refusal::not_known)) return foreign;
+  if (is(reply, broker::Refusal::other_kind))
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::import_descriptor, "the descriptor is one of memory"};
   const auto& imported = expect<broker::Pool>(reply);
   node.key() = imported.pool;
   const auto inserted = pools_.insert(std::move(node));  // or it is had already
@@ -80,8 +82,8 @@ Answer SharedMemory::export_pool_range(CUmemPoolPtrExportData* data, std::uint64
 
 Answer SharedMemory::import_pool_range(memory::PoolRange* range, std::uint64_t pool,
                                        const CUmemPoolPtrExportData& data) {
-  const Answer unknown(CUDA_ERROR_INVALID_VALUE, Rule::pool_pointer,
-                       "no allocation of this pool was exported as this, or it or its process is gone");
+  const Answer unknown(CUDA_ERROR_INVALID_VALUE, Rule::pool_shared,
+                       "no allocation of this pool was exported as this, or it is gone");
   const auto content = read<PointerContent>(data);
   if (!content || content->machine != machine_ || content->pool != pool) return unknown;
   settle();

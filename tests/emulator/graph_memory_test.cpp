@@ -261,15 +261,15 @@ TEST_F(FreeNodes, GoWithAGraphThatWasNotLaunched) {
   expect_that_it_can_be_freed();
 }
 
-TEST_F(FreeNodes, StayWithWhatWasMadeOfTheGraph) {
+TEST_F(FreeNodes, MayBeOfSeveralGraphsOfWhichOneFrees) {
   begin_with_free();
-  const CUgraphExec freeing = end();
-  begin();
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeAsync(memory, stream));
-  CUgraph graph = nullptr;
-  EXPECT_ANSWER(SUCCESS, *driver, cuStreamEndCapture(stream, &graph));
-  EXPECT_ANSWER(SUCCESS, *driver, cuGraphExecDestroy(freeing));
-  expect_that_it_can_be_freed();
+  const CUgraphExec first = end();
+  begin_with_free();
+  const CUgraphExec second = end();
+  launch(second);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuGraphLaunch(first, stream));
+  launch(exec);
+  launch(first);
 }
 
 TEST(FreeNodesOfOldMemory, FreeNothingThatLiesThereNow) {

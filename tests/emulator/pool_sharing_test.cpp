@@ -106,8 +106,9 @@ TEST_F(PoolSharing, ExportsAPoolAsWhatItWasMadeToBe) {
   EXPECT_EQ(made, -1);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolExportToShareableHandle(&made, pool, descriptor_type, 0));
   EXPECT_NE(made, descriptor) << "each export has a descriptor of its own";
-  EXPECT_NE(::fcntl(made, F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_EQ(::fcntl(made, F_GETFD) & FD_CLOEXEC, 0);
   const CUmemoryPool imports[] = {imported(descriptor), imported(made)};
+  EXPECT_EQ(imports[0], imports[1]);
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemPoolExportToShareableHandle(&made, imports[0], descriptor_type, 0));
   ::close(made);
 }
@@ -119,10 +120,11 @@ TEST_F(PoolSharing, ImportsPoolsFromTheirDescriptors) {
                                                       static_cast<CUmemAllocationHandleType>(type), flags);
   };
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  EXPECT_EQ(import_from(null), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(import_from(-1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(import_from(null), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(import_from(-1), CUDA_ERROR_UNKNOWN);
   EXPECT_EQ(import_from(descriptor, CU_MEM_HANDLE_TYPE_NONE), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(import_from(descriptor, CU_MEM_HANDLE_TYPE_FABRIC), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(import_from(descriptor, CU_MEM_HANDLE_TYPE_FABRIC), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(import_from(descriptor, CU_MEM_HANDLE_TYPE_WIN32), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(import_from(descriptor, descriptor_type, 1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver,
                 cuMemPoolImportFromShareableHandle(nullptr, as_os_handle(descriptor), descriptor_type, 0));
@@ -138,10 +140,10 @@ TEST_F(PoolSharing, KeepsMemoryAndPoolsApart) {
   int of_memory = -1;
   EXPECT_ANSWER(SUCCESS, *driver, cuMemExportToShareableHandle(&of_memory, memory, descriptor_type, 0));
   CUmemoryPool made = nullptr;
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver,
+  EXPECT_ANSWER(ERROR_NOT_SUPPORTED, *driver,
                 cuMemPoolImportFromShareableHandle(&made, as_os_handle(of_memory), descriptor_type, 0));
   CUmemGenericAllocationHandle handle = 0;
-  EXPECT_ANSWER(ERROR_UNKNOWN, *driver,
+  EXPECT_ANSWER(ERROR_NOT_SUPPORTED, *driver,
                 cuMemImportFromShareableHandle(&handle, as_os_handle(descriptor), descriptor_type));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemImportFromShareableHandle(&handle, as_os_handle(of_memory), descriptor_type));
   ::close(of_memory);
@@ -164,7 +166,7 @@ TEST_F(PoolSharing, ExportsWhatWasAllocatedFromAnExportedPool) {
   const CUdeviceptr last = allocate(pool);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolExportPointer(&data, last));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolDestroy(pool));
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemPoolExportPointer(&data, last));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolExportPointer(&data, last));
 }
 
 TEST_F(PoolSharing, ImportsPointersIntoThePoolThatTheyAreOf) {
@@ -202,33 +204,48 @@ TEST_F(PoolSharing, HasRightsOfItsOwnWhereItWasImported) {
   EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8(seen, 1, 64));
 }
 
-TEST_F(PoolSharing, CountsWhatWasImported) {
+TEST_F(PoolSharing, HasNoAttributesWhereItWasImported) {
   const CUmemoryPool there = imported(descriptor);
-  EXPECT_EQ(used(there), 0U);
-  EXPECT_EQ(reserved(there), 0U);
-  const CUdeviceptr first = imported(there, told_of(allocate(pool, 1000)));
-  const CUdeviceptr second = imported(there, told_of(allocate(pool, 500)));
-  EXPECT_EQ(used(there), 1500U);
-  EXPECT_EQ(reserved(there), 32 * mebibyte) << "both lie in one piece";
-  free(first);
-  EXPECT_EQ(used(there), 500U);
-  free(second);
-  EXPECT_EQ(used(there), 0U);
-  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolTrimTo(there, 0));
-  EXPECT_EQ(reserved(there), 32 * mebibyte);
+  std::uint64_t value = 0;
+  for (const CUmemoryPool each : {there, pool}) {
+    const CUresult expected = each == there ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    EXPECT_EQ(driver->cuMemPoolGetAttribute(each, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value), expected);
+    EXPECT_EQ(driver->cuMemPoolSetAttribute(each, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value), expected);
+    EXPECT_EQ(driver->cuMemPoolTrimTo(each, 0), expected);
+  }
 }
 
-TEST_F(PoolSharing, KeepsWhatMayBeShared) {
+TEST_F(PoolSharing, KeepsMemoryOfWhichOthersWereTold) {
   const std::uint64_t before = driver.free_memory();
-  const CUmemoryPool plain = make(0);
-  free(allocate(plain));
-  EXPECT_EQ(reserved(plain), 0U);
   free(allocate(pool));
-  EXPECT_EQ(reserved(pool), 32 * mebibyte);
+  EXPECT_EQ(reserved(pool), 0U);
+  const CUdeviceptr told = allocate(pool);
+  CUmemPoolPtrExportData data = told_of(told);
+  const CUdeviceptr other = allocate(pool, 40 * mebibyte);
+  free(told);
+  free(other);
+  EXPECT_EQ(reserved(pool), 32 * mebibyte) << "one of two pieces";
   EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolTrimTo(pool, 0));
   EXPECT_EQ(reserved(pool), 32 * mebibyte);
   EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolDestroy(pool));
+  EXPECT_EQ(driver.free_memory(), before - 32 * mebibyte) << "its descriptor is open";
+  const CUmemoryPool there = imported(descriptor);
+  free(imported(there, data));
+  ::close(descriptor);
+  EXPECT_EQ(driver.free_memory(), before - 32 * mebibyte) << "it is imported";
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolDestroy(there));
   EXPECT_EQ(driver.free_memory(), before);
+}
+
+TEST_F(PoolSharing, IsOnePoolHoweverOftenItIsImported) {
+  const CUmemoryPool there = imported(descriptor);
+  EXPECT_EQ(imported(descriptor), there);
+  CUdeviceptr seen = imported(there, told_of(allocate(pool)));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemPoolDestroy(there));
+  free(seen);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolDestroy(there));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolDestroy(there));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemPoolDestroy(there));
 }
 
 TEST_F(PoolSharing, PlacesAllocationsOfSeveralPiecesInARow) {
@@ -267,15 +284,25 @@ TEST_F(PoolSharing, LeavesNothingBehind) {
   EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolDestroy(pool));
   free(here);
   EXPECT_EQ(driver.free_memory(), free_before - 32 * mebibyte) << "it is imported";
-  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolDestroy(there));
-  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8(seen, 1, 64));  // it goes with its last allocation
-  EXPECT_ANSWER(SUCCESS, *driver, cuCtxSynchronize());
   free(seen);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolDestroy(there));
   ::close(descriptor);
   EXPECT_EQ(driver.free_memory(), free_before);
   EXPECT_EQ(driver.live().pool_allocations, 0U);
   EXPECT_EQ(driver.live().allocations, 0U);
   EXPECT_EQ(driver.live().exports, 0U);
+}
+
+TEST_F(PoolSharing, HasDmaBufs) {
+  const CUdeviceptr memory = allocate(pool, 2 * chunk), plain = allocate(make(0), 2 * chunk);
+  int made = -1;
+  const auto dma_buf = [&](CUdeviceptr address, std::uint64_t bytes) {
+    return driver->cuMemGetHandleForAddressRange(&made, address, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+  };
+  EXPECT_EQ(dma_buf(memory, 2 * chunk + 4096), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(dma_buf(plain, chunk), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(dma_buf(memory, chunk), CUDA_SUCCESS);
+  ::close(made);
 }
 
 TEST_F(PoolSharing, OfHostMemoryIsSeenByTheHost) {

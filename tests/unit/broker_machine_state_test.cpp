@@ -165,17 +165,20 @@ TEST(MachineState, ExportsOfPoolsAndOfMemoryAreNotMixedUp) {
   const auto owner = state.client();
   const auto of_pool = state.add_pool_export(owner, state.add_pool(owner, device_0).value()).value();
   const auto of_memory = state.add_export(owner, {state.created(owner)}, true).value();
+  EXPECT_TRUE(state.is_of_pool(of_pool) && !state.is_of_memory(of_pool));
+  EXPECT_TRUE(state.is_of_memory(of_memory) && !state.is_of_pool(of_memory));
   EXPECT_EQ(state.import_export(owner, of_pool), nullptr);
   EXPECT_FALSE(state.import_pool(owner, of_memory));
   EXPECT_NE(state.import_export(owner, of_memory), nullptr);
   EXPECT_TRUE(state.import_pool(owner, of_pool));
 }
 
-TEST(MachineState, RangesOfPoolsReachWhoHasThePoolWhileTheExporterHasItAndTheMemoryIsThere) {
+TEST(MachineState, PoolsKeepTheMemoryOfTheirRangesForWhoHasThePool) {
   State state;
   const auto owner = state.client(), other = state.client(), stranger = state.client();
   const auto pool = state.add_pool(owner, device_0).value();
-  (void)state.import_pool(other, state.add_pool_export(owner, pool).value());
+  const auto exported = state.add_pool_export(owner, pool).value();
+  (void)state.import_pool(other, exported);
   const auto first = state.created(owner), second = state.created(owner);
   const auto foreign = state.created(stranger);
   EXPECT_FALSE(state.add_pool_range(owner, {pool, {foreign}, 0, 1})) << "it does not hold that";
@@ -187,19 +190,18 @@ TEST(MachineState, RangesOfPoolsReachWhoHasThePoolWhileTheExporterHasItAndTheMem
   EXPECT_FALSE(state.pool_range(other, pool, token + 1));
   EXPECT_EQ(state.pool_range(other, pool, token)->pieces, 2U);
   EXPECT_EQ(state.pool_range(other, pool, token)->offset, 4096U);
+  state.remove_client(owner);
+  EXPECT_EQ(state.allocations(), 3U) << "the pool keeps two of them";
+  EXPECT_EQ(state.open_pool_memory(other, {pool, token, 0})->id, first);
   EXPECT_EQ(state.open_pool_memory(other, {pool, token, 1})->id, second);
   EXPECT_EQ(state.open_pool_memory(other, {pool, token, 2}), nullptr);
   EXPECT_EQ(state.open_pool_memory(stranger, {pool, token, 1}), nullptr);
-  state.give_back(owner, first);
-  EXPECT_FALSE(state.pool_range(other, pool, token)) << "a piece is gone";
-  EXPECT_EQ(state.open_pool_memory(other, {pool, token, 0}), nullptr);
-  const auto rest = state.add_pool_range(owner, {pool, {second}, 0, 1}).value();
-  EXPECT_TRUE(state.pool_range(other, pool, rest));
-  state.drop_pool(owner, pool);
-  EXPECT_FALSE(state.pool_range(other, pool, rest)) << "the exporter has destroyed it";
-  EXPECT_EQ(state.pools(), 1U);
-  state.remove_client(owner);
-  EXPECT_EQ(state.allocations(), 2U) << "the importer holds one of them still";
+  state.give_back(other, first);
+  EXPECT_EQ(state.allocations(), 3U);
+  state.drop_pool(other, pool);
+  EXPECT_EQ(state.allocations(), 3U) << "its export is open";
+  state.close_export(exported);
+  EXPECT_EQ(state.allocations(), 2U) << "the importer holds the second";
 }
 
 TEST(MachineState, TokensReachAsFarAsTheirKindAndKeepNothing) {
