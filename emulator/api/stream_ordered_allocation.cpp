@@ -91,7 +91,7 @@ bool EmulatedDriver::free_pooled(CUdeviceptr address, Answer& freed) {
 
 // The driver gives back what pools hold above their thresholds when the host synchronizes.
 Answer EmulatedDriver::synchronized(Answer finished) {
-  if (finished.ok()) machine_.with_pools([](StreamOrderedMemory& memory) { memory.release_above_thresholds(); });
+  if (finished.ok()) machine_.with_pools([](StreamOrderedMemory& memory) { memory.host_synchronized_with_all(); });
   return finished;
 }
 

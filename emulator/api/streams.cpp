@@ -108,8 +108,13 @@ CUresult EmulatedDriver::cuStreamDestroy(CUstream stream) {
 }
 
 CUresult EmulatedDriver::cuStreamSynchronize(CUstream stream) {
-  return with_stream(stream,
-                     [&](const StreamEntry& entry) { return synchronized(engine_.synchronize_stream(entry.stream)); });
+  return with_stream(stream, [&](const StreamEntry& entry) {
+    Answer finished = engine_.synchronize_stream(entry.stream);
+    if (entry.stream->legacy()) return synchronized(std::move(finished));  // it waits for other streams, too
+    if (finished.ok())
+      machine_.with_pools([&](model::StreamOrderedMemory& memory) { memory.host_synchronized_with(entry.stream->id); });
+    return finished;
+  });
 }
 
 CUresult EmulatedDriver::cuStreamQuery(CUstream stream) {

@@ -144,7 +144,7 @@ bool MemoryPool::add_chunks(std::uint64_t bytes, CUdeviceptr at) {
         ++divided;
       }
       PoolChunk& chunk =
-          added.emplace(*begin + done, PoolChunk{nullptr, piece, *begin + done, AddressSpace(0, piece), 0, true, false})
+          added.emplace(*begin + done, PoolChunk{nullptr, piece, *begin + done, AddressSpace(0, piece), 0, 0, false})
               .first->second;
       chunk.memory = sources_.store.create(kind_.place, piece, {});
       if (chunk.memory == nullptr || !see_chunk(chunk)) return undo();
@@ -193,7 +193,7 @@ std::optional<CUdeviceptr> MemoryPool::place_imported(const std::vector<Allocati
     CUdeviceptr address = *begin;
     for (Allocation* piece : memory) {
       PoolChunk& chunk =
-          added.emplace(address, PoolChunk{piece, piece->bytes, address, AddressSpace(0, piece->bytes), 0, true, false})
+          added.emplace(address, PoolChunk{piece, piece->bytes, address, AddressSpace(0, piece->bytes), 0, 0, false})
               .first->second;
       if (address != *begin) {
         places().divide();  // pieces are given back one by one
@@ -259,7 +259,8 @@ void MemoryPool::give_back(const PoolExtent& extent) noexcept {
 void MemoryPool::give_back_from(StreamId stream, const PoolExtent& extent) noexcept {
   if (stream != 0)
     for_each_piece(extent, [&](const PoolChunk& piece, std::uint64_t, std::uint64_t) {
-      chunks_.find(piece.address)->second.observed = false;
+      StreamId& unobserved = chunks_.find(piece.address)->second.unobserved;
+      unobserved = unobserved == 0 || unobserved == stream ? stream : several_streams;
     });
   if (!allow_opportunistic && !kind_.imported && resting_.size() < resting_.capacity())
     resting_.push_back({extent, stream});
@@ -322,7 +323,7 @@ void MemoryPool::release_chunks(MayGo&& may_go) noexcept {
 void MemoryPool::trim(std::uint64_t bytes_to_keep) noexcept {
   if (kind_.imported) return;
   release_chunks([&](const PoolChunk& chunk) {
-    return !chunk.exported && chunk.observed && reserved_.current() - chunk.bytes >= bytes_to_keep;
+    return !chunk.exported && chunk.unobserved == 0 && reserved_.current() - chunk.bytes >= bytes_to_keep;
   });
 }
 
@@ -339,9 +340,17 @@ void MemoryPool::give_back_all() noexcept {
   imported_.clear();
 }
 
+void MemoryPool::observe(StreamId stream) noexcept {
+  for (auto& [address, chunk] : chunks_)
+    if (chunk.unobserved == stream) chunk.unobserved = 0;
+}
+
+void MemoryPool::observe_all() noexcept {
+  for (auto& [address, chunk] : chunks_) chunk.unobserved = 0;
+}
+
 void MemoryPool::release_above_threshold() noexcept {
   wake();
-  for (auto& [address, chunk] : chunks_) chunk.observed = true;
   if (kind_.imported) return;
   release_chunks([&](const PoolChunk& chunk) { return !chunk.exported && reserved_.current() > release_threshold; });
 }

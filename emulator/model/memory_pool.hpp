@@ -40,6 +40,10 @@ class Watermark {
   std::uint64_t high_ = 0;
 };
 
+// A stream, as far as the order of allocations and frees goes; 0 stands for the host, which knows what it freed.
+using StreamId = std::uint64_t;
+inline constexpr StreamId several_streams = ~StreamId{0};
+
 // Physical memory that a pool holds, at most 32 MiB of it, cut into extents. Chunks that follow each other without a
 // gap are as one.
 struct PoolChunk {
@@ -48,7 +52,9 @@ struct PoolChunk {
   CUdeviceptr address = 0;  // of its first byte; a number alone in pools of graphs, whose allocations have their own
   AddressSpace room;        // offsets that are in no extent
   std::size_t extents = 0;
-  bool observed = true;   // the host has synchronized since something in it was freed
+  // The stream in which something in it was freed since the host synchronized with that; 0: it has; several: with more
+  // than one.
+  StreamId unobserved = 0;
   bool exported = false;  // other processes may come for what lay there: it stays with the pool
 
   [[nodiscard]] CUdeviceptr end() const { return address + bytes; }
@@ -61,9 +67,6 @@ struct PoolExtent {
   CUdeviceptr begin = 0;
   std::uint64_t bytes = 0;  // 0: it is none
 };
-
-// A stream, as far as the order of allocations and frees goes; 0 stands for the host, which knows what it freed.
-using StreamId = std::uint64_t;
 
 // What a pool is, and stays.
 struct PoolKind {
@@ -142,6 +145,9 @@ class MemoryPool {
   void give_back_all() noexcept;
   // What synchronizing with the host does: gives unused chunks back while more than the release threshold is held.
   void release_above_threshold() noexcept;
+  // The host has synchronized with that stream, or with all.
+  void observe(StreamId stream) noexcept;
+  void observe_all() noexcept;
 
   Rights rights;
   Watermark used;  // bytes of its allocations, as asked for, whose free was not asked for

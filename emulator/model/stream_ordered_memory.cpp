@@ -460,6 +460,16 @@ bool StreamOrderedMemory::give_back_unused(Place place) noexcept {
   return any;
 }
 
+void StreamOrderedMemory::host_synchronized_with(StreamId stream) noexcept {
+  for (const auto& pool : pools_) pool->observe(stream);
+  release_above_thresholds();
+}
+
+void StreamOrderedMemory::host_synchronized_with_all() noexcept {
+  for (const auto& pool : pools_) pool->observe_all();
+  release_above_thresholds();
+}
+
 void StreamOrderedMemory::release_above_thresholds() noexcept {
   for (const auto& pool : pools_) pool->release_above_threshold();
 }

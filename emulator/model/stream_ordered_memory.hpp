@@ -108,6 +108,8 @@ class StreamOrderedMemory {
 
   // What synchronizing does: pools that hold more than they are told to give unused memory back.
   void release_above_thresholds() noexcept;
+  void host_synchronized_with(StreamId stream) noexcept;
+  void host_synchronized_with_all() noexcept;
   // All that pools at the place do not use; false if there was nothing.
   bool give_back_unused(Place place) noexcept;
 
