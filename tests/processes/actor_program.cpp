@@ -75,6 +75,7 @@ class Actor {
     if (verb == "write") return write(words);
     if (verb == "read") return read(number(words.at(1)));
     if (verb == "touch") return touch(number(words.at(1)), byte(words.at(2)));
+    if (verb == "look") return look(number(words.at(1)));
     if (verb == "export") return export_descriptor(words);
     if (verb == "import") return import(reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor)));
     if (verb == "import-number") return import(reinterpret_cast<void*>(number(words.at(1))));
@@ -159,6 +160,10 @@ class Actor {
   static Outcome touch(CUdeviceptr address, unsigned char value) {
     *reinterpret_cast<volatile unsigned char*>(address) = value;
     return {};
+  }
+
+  static Outcome look(CUdeviceptr address) {
+    return {0, std::to_string(*reinterpret_cast<const volatile unsigned char*>(address)), {}};
   }
 
   Outcome export_descriptor(const Words& words) {

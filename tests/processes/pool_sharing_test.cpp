@@ -71,7 +71,8 @@ TEST_F(SharedPools, AreOfHostMemoryToo) {
   (void)one.done("touch " + number(memory) + " 5");
   const std::string told = told_of(memory);
   const auto seen = other.done("pool-import-pointer " + there + " " + told).number();
-  EXPECT_EQ(other.read(seen), 5);
+  EXPECT_EQ(other.done("look " + number(seen)).number(), 5U);
+  EXPECT_EQ(other.ask("read " + number(seen)).code, CUDA_ERROR_INVALID_VALUE) << "no device may touch it there";
   (void)other.done("touch " + number(seen) + " 6");
   EXPECT_EQ(one.read(memory), 6);
   EXPECT_EQ(other.ask("pool-import-pointer " + there + " " + told).code, CUDA_ERROR_ALREADY_MAPPED);

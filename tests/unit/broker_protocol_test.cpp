@@ -79,7 +79,7 @@ TEST(Protocol, CarriesEveryMessageWhole) {
 // The bytes themselves: another build of the same version has to understand them.
 TEST(Protocol, HasAStableForm) {
   const Bytes bytes = encode(Request(GiveBack{0x0102030405060708}));
-  const unsigned char expected[] = {0x43, 0x55, 0x4d, 0x42, 2, 0, 3, 0, 8, 7, 6, 5, 4, 3, 2, 1};
+  const unsigned char expected[] = {0x43, 0x55, 0x4d, 0x42, 3, 0, 3, 0, 8, 7, 6, 5, 4, 3, 2, 1};
   ASSERT_EQ(bytes.size(), sizeof expected);
   for (std::size_t index = 0; index < bytes.size(); ++index)
     EXPECT_EQ(std::to_integer<int>(bytes[index]), expected[index]) << index;

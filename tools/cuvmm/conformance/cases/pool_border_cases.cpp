@@ -104,6 +104,23 @@ void add_rights(Table& table) {
                   const CUresult finished = cuda->cuStreamSynchronize(stream);
                   return spaces({opened, set, finished, *static_cast<const unsigned char*>(as_pointer(memory))});
                 });
+  for (const char* name : {"default", "created"})
+    for (const Kind& kind : {kinds[1], kinds[2]})
+      table.add(
+          std::string{"pool_border.copies_of_closed_"} + name + "_" + kind.name,
+          [kind, standard = std::string_view{name} == "default"](Environment& cuda) {
+            const CUmemoryPool pool = standard ? default_pool(cuda, kind) : created_pool(cuda, kind);
+            const CUstream stream = cuda.stream();
+            const CUdeviceptr memory = allocate_from(cuda, pool, 4096, stream);
+            const CUdeviceptr there = cuda.allocate();
+            cuda.expect("synchronize", cuda->cuStreamSynchronize(stream));
+            unsigned word = 3;
+            return commas({cuda->cuMemcpyHtoD(memory, &word, 4), cuda->cuMemcpyDtoH(&word, memory, 4),
+                           cuda->cuMemcpy(there, memory, 4), cuda->cuMemcpyDtoD(there, memory, 4),
+                           cuda->cuMemcpyAsync(there, memory, 4, stream), cuda->cuMemcpyAsync(memory, there, 4, stream),
+                           cuda->cuMemcpyHtoDAsync(there, as_pointer(memory), 4, stream),
+                           cuda->cuStreamSynchronize(stream)});
+          });
   table.add("pool_border.rights_go_with_memory_there_is", [](Environment& cuda) {
     const CUmemoryPool pool = created_pool(cuda, kinds[1]);
     const CUstream stream = cuda.stream();
