@@ -36,6 +36,10 @@ struct IpcContent {
 
 }  // namespace
 
+std::string SharedMemory::machine_identity() const {
+  return fmt::format("{:016x}", machine_);
+}
+
 SharedMemory::SharedMemory(const Configuration& configuration, std::unique_ptr<Connection> connection,
                            const broker::Welcome& welcome, FileDescriptor channels)
     : node_(configuration.node),
@@ -132,7 +136,8 @@ memory::Extent SharedMemory::extent(const model::Allocation& allocation) {
 
 Answer SharedMemory::too_many_exports(const broker::Reply& refused) const {
   return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit,
-          fmt::format("{} exported descriptors are open", std::get<broker::Refused>(refused).detail)};
+          fmt::format("{} exported descriptors are open, and descriptor-limit allows no more",
+                      std::get<broker::Refused>(refused).detail)};
 }
 
 Answer SharedMemory::export_descriptor(int* descriptor, const std::vector<model::Allocation*>& memory,

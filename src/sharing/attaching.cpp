@@ -32,8 +32,8 @@ struct Offer {
 };
 
 Result<Offer> ask_for_offer(DescriptorSocket& publisher, std::string_view name, AccessRights rights,
-                            const Deadline& deadline) {
-  const auto attach = encode(AttachRequest{std::string(name), rights});
+                            const Locality& here, const Deadline& deadline) {
+  const auto attach = encode(AttachRequest{std::string(name), rights, here});
   const auto fetch = encode(FetchRequest{0});
   const MessageView requests[] = {{.kind = attach_message, .bytes = attach}, {.kind = fetch_message, .bytes = fetch}};
   auto answers = publisher.try_ask_all(requests, deadline);
@@ -69,7 +69,7 @@ Result<std::unique_ptr<AttachedRange::Impl>> AttachedRange::Impl::attach(const D
                                                                          const Deadline& deadline) try {
   if (auto wrong = wrong_with(name, options)) return *wrong;
   ChunkImporter importer(driver);
-  auto offer = ask_for_offer(publisher, name, options.rights, deadline);
+  auto offer = ask_for_offer(publisher, name, options.rights, Locality::of(driver), deadline);
   if (!offer) return offer.failure();
   const Terms& terms = offer->terms;
   const Standing& standing = terms.standing;

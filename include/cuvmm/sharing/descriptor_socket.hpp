@@ -32,8 +32,10 @@ struct PeerCredentials {
 struct ConnectionOptions {
   std::string token{};                  // a secret, or the name of a job: both ends need the same; at most 4 KiB
   std::vector<unsigned> other_users{};  // who may be at the other end besides this process's effective user
-  std::optional<Locality> locality{};   // what the other end is told; Locality::here() unless given
-  bool wait_for_listener = false;       // connecting: nobody listens yet is no error before the deadline
+  // What the other end is told; Locality::here() unless given. Locality::of(driver) tells the emulated node, too, so
+  // that handles which mean nothing there are refused before they are sent.
+  std::optional<Locality> locality{};
+  bool wait_for_listener = false;  // connecting: nobody listens yet is no error before the deadline
   MessageLimits limits{};
 };
 
@@ -151,6 +153,7 @@ class DescriptorSocket {
   UniqueDescriptor socket_;
   MessageLimits limits_;
   PeerCredentials peer_;
+  std::optional<Locality> locality_;  // that the peer was told
   std::optional<Locality> peer_locality_;
   std::string why_closed_;
   std::vector<Message> kept_;  // arrived while something else was done

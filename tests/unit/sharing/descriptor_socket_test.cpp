@@ -1,6 +1,7 @@
 #include "cuvmm/sharing/descriptor_socket.hpp"
 
 #include <csignal>
+#include <cstring>
 #include <functional>
 #include <thread>
 
@@ -422,6 +423,39 @@ TEST(HandleExchange, HandsOverHandlesOfBothTypesInTheirOrder) {
     EXPECT_NO_THROW(
         static_cast<void>(received[index].handle.import_into(machine.driver(), {.bytes = received[index].bytes})));
   }
+}
+
+// As docs/sharing.md shows it: handles tell of chunks, and the content's length comes beside them.
+TEST(HandleExchange, ARangeIsHandedOverWithTheLengthOfItsContent) {
+  cuvmm::test::RangeMachine machine;
+  const MappedRangeOptions options{.capacity = 64_MiB,
+                                   .memory = {.handle_types = HandleType::posix_file_descriptor},
+                                   .chunks = ChunkPolicy::fixed(4_MiB)};
+  auto [one, other] = DescriptorSocket::pair();
+  {
+    auto range = MappedRange::create(machine.driver(), options);
+    range.append(9_MiB);
+    const std::uint64_t length = range.size();
+    one.send({.kind = first_free_kind, .bytes = std::as_bytes(std::span(&length, 1))}, soon());
+    std::vector<HandleOfMemory> handles;
+    for (const ChunkInfo& chunk : range.chunks()) {
+      const SharedPhysicalMemory memory = range.memory_at(chunk.offset);
+      handles.push_back(
+          {ShareableHandle::export_from(memory.memory(), HandleType::posix_file_descriptor), memory.size()});
+    }
+    send_handles(one, handles, soon());
+  }
+  auto range = MappedRange::create(machine.driver(), options);
+  std::uint64_t length = 0;
+  const Message told = other.receive(soon());
+  ASSERT_EQ(told.bytes.size(), sizeof length);
+  std::memcpy(&length, told.bytes.data(), sizeof length);
+  for (const auto& each : receive_handles(other, soon()))
+    range.append(SharedPhysicalMemory(each.handle.import_into(machine.driver(), {.bytes = each.bytes})));
+  EXPECT_EQ(range.size(), 12_MiB) << "of chunks";
+  range.truncate(length);
+  EXPECT_EQ(range.size(), 9_MiB);
+  EXPECT_EQ(range.mapped_bytes(), 12_MiB);
 }
 
 TEST(HandleExchange, ASizeThatNoMemoryHasIsNeitherSentNorTaken) {
