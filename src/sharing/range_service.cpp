@@ -13,6 +13,7 @@
 
 #include "refusal.hpp"
 #include "sharing/descriptor_facts.hpp"
+#include "system_failure.hpp"
 
 namespace cuvmm::sharing {
 
