@@ -45,8 +45,10 @@ class Stream {
     return driver::try_call<driver::EntryPoint::cuMemsetD8Async>(interface_, device.value, value, bytes, stream_);
   }
   Result<void> finish() {
-    finished_ = true;  // also where it fails: the context is lost, and nothing is done any more
-    return driver::try_call<driver::EntryPoint::cuStreamSynchronize>(interface_, stream_);
+    auto waited = driver::try_call<driver::EntryPoint::cuStreamSynchronize>(interface_, stream_);
+    // Of a lost context nothing is done any more.
+    finished_ = waited || waited.failure().kind == ErrorKind::device_lost;
+    return waited;
   }
   [[nodiscard]] abi::CUstream handle() const noexcept { return stream_; }
 

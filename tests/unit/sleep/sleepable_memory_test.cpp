@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -41,10 +42,11 @@ class SleepableMemoryTest : public testing::Test {
     options.copy_threads = 2;
     return SleepableMemory::create(machine_.driver(), options);
   }
-  static Bytes content_of(const MappedRange& range) {
-    Bytes content(range.size());
-    copy_from_device(content, range, 0);
-    return content;
+  // Whether that is what the range holds from the offset on. (Comparing vectors would print megabytes.)
+  static bool holds(const MappedRange& range, const Bytes& content, std::size_t offset = 0) {
+    Bytes seen(content.size());
+    copy_from_device(seen, range, offset);
+    return std::memcmp(seen.data(), content.data(), content.size()) == 0;
   }
   template <class Call>
   static Failure refusal_of(Call&& call) {
@@ -102,7 +104,7 @@ TEST_P(SleepingContentTest, C48_AddressContentRightsAndOrderComeBackWithOtherPag
       EXPECT_EQ(range.range().chunks()[index].bytes, chunks[index].bytes);
       EXPECT_EQ(range.range().chunks()[index].location, chunks[index].location);
     }
-    EXPECT_EQ(content_of(range.range()), content);
+    EXPECT_TRUE(holds(range.range(), content));
     EXPECT_EQ(machine_.rights(address, peer), AccessRights::read);
     EXPECT_EQ(machine_.rights(address + 8_MiB, peer), AccessRights::read) << "its own memory, for which it got more";
     const SleepHoldings held = memory.holdings();
@@ -156,8 +158,8 @@ TEST_F(SleepableMemoryTest, C08_WhatIsDiscardedIsNamedAndFilledWhereThatIsAsked)
   EXPECT_EQ(woke.lost[0].name, "lost");
   EXPECT_EQ(woke.lost[0].address, lost.address());
   EXPECT_EQ(woke.lost[0].bytes, 3_MiB);
-  EXPECT_EQ(content_of(kept.range()), content);
-  EXPECT_EQ(content_of(lost.range()), Bytes(3_MiB, std::byte{0xD5}));
+  EXPECT_TRUE(holds(kept.range(), content));
+  EXPECT_TRUE(holds(lost.range(), Bytes(3_MiB, std::byte{0xD5})));
 }
 
 TEST_F(SleepableMemoryTest, SleepingAndWakingTwiceChangesNothing) {
@@ -230,7 +232,7 @@ TEST_F(SleepableMemoryTest, C48_APinnedRangeIsRefusedUnlessForced) {
   EXPECT_EQ(memory.state("group"), GroupState::awake) << "none of them sleeps";
   EXPECT_EQ(memory.sleep("group", {.despite_pins = true}).bytes_given_back, 4_MiB);
   memory.wake("group");
-  EXPECT_EQ(content_of(other.range()), content);
+  EXPECT_TRUE(holds(other.range(), content));
   pin = {};
   EXPECT_EQ(memory.sleep("group").ranges, 2U);
 }
@@ -254,19 +256,15 @@ TEST_F(SleepableMemoryTest, SharedMemoryIsRefusedAndAliasesThatSleepTogetherStay
   const WakeReport woke = memory.wake({"one", "two"});
   EXPECT_EQ(woke.bytes_mapped, 4_MiB);
   EXPECT_TRUE(woke.lost.empty()) << "the other range kept it";
-  EXPECT_EQ(content_of(first.range()), content);
+  EXPECT_TRUE(holds(first.range(), content));
   const Bytes written = pattern(2_MiB, 6);
   copy_to_device(second.range(), 2_MiB, written);
-  Bytes seen(2_MiB);
-  copy_from_device(seen, first.range(), 2_MiB);
-  EXPECT_EQ(seen, written);
-  copy_from_device(seen, second.range(), 0);
-  EXPECT_EQ(seen, written);
+  EXPECT_TRUE(holds(first.range(), written, 2_MiB));
+  EXPECT_TRUE(holds(second.range(), written, 0));
 
   EXPECT_EQ(memory.sleep("one", {.despite_pins = true}).bytes_held_by_others, 2_MiB);
   memory.wake("one");
-  copy_from_device(seen, first.range(), 2_MiB);
-  EXPECT_EQ(seen, written) << "the same bytes, in memory of its own";
+  EXPECT_TRUE(holds(first.range(), written, 2_MiB)) << "the same bytes, in memory of its own";
 }
 
 TEST_F(SleepableMemoryTest, WakingHappensAsAWholeOrNotAtAllAndMayBeTriedAgain) {
@@ -288,8 +286,8 @@ TEST_F(SleepableMemoryTest, WakingHappensAsAWholeOrNotAtAllAndMayBeTriedAgain) {
   }
   EXPECT_EQ(machine_.alive(), asleep);
   EXPECT_EQ(memory.wake("group").bytes_restored, 80_MiB);
-  EXPECT_EQ(content_of(one.range()), content);
-  EXPECT_EQ(content_of(other.range()), content);
+  EXPECT_TRUE(holds(one.range(), content));
+  EXPECT_TRUE(holds(other.range(), content));
 }
 
 TEST_F(SleepableMemoryTest, C10_BackupsThatAreDroppedLeaveNothing) {
@@ -338,10 +336,10 @@ TEST_F(SleepableMemoryTest, C05_PagesThatAnotherGroupGotStayItsOwn) {
   const Bytes content = pattern(4_MiB, 8);
   copy_to_device(second.range(), 0, content);
   EXPECT_EQ(memory.sleep("first").bytes_given_back, 0U);
-  EXPECT_EQ(content_of(second.range()), content);
+  EXPECT_TRUE(holds(second.range(), content));
   memory.sleep("second");
   memory.wake({"first", "second"});
-  EXPECT_EQ(content_of(second.range()), content);
+  EXPECT_TRUE(holds(second.range(), content));
 }
 
 TEST_F(SleepableMemoryTest, MemoryOfTheHostIsCopiedByWhoMayAccessIt) {
@@ -365,7 +363,7 @@ TEST_F(SleepableMemoryTest, MemoryOfTheHostIsCopiedByWhoMayAccessIt) {
     for (const AccessGrant& each : grants)
       EXPECT_EQ(machine_.rights(range.address(), each.location), each.rights) << to_string(each.location);
     range.range().grant(std::span(&all, 1));
-    EXPECT_EQ(content_of(range.range()), content);
+    EXPECT_TRUE(holds(range.range(), content));
     memory.sleep("group");  // and goes while it sleeps
   }
   EXPECT_EQ(machine_.alive(), Alive{});
@@ -408,11 +406,8 @@ TEST_F(SleepableMemoryTest, GrowthHolesAndTheEndWhileAsleepAreNoMatter) {
   memory.sleep("group");
   memory.wake("group");
   EXPECT_EQ(range.range().size(), 13_MiB);
-  Bytes seen(2_MiB);
-  for (const std::size_t offset : {std::size_t{0}, std::size_t{8_MiB}}) {
-    copy_from_device(seen, range.range(), offset);
-    EXPECT_EQ(seen, content);
-  }
+  for (const std::size_t offset : {std::size_t{0}, std::size_t{8_MiB}})
+    EXPECT_TRUE(holds(range.range(), content, offset));
   auto empty = memory.add("empty", MappedRange::create(machine_.driver(), {.capacity = 2_MiB}));
   EXPECT_EQ(memory.sleep("empty").ranges, 1U);
   EXPECT_EQ(memory.wake("empty").ranges, 1U);
@@ -446,8 +441,8 @@ TEST_F(SleepableMemoryTest, EveryFailureOfTheDriverLeavesEachRangeAwakeOrAsleepW
           ASSERT_EQ(memory.state("group"), GroupState::asleep);
           ASSERT_TRUE(memory.try_wake(tags));
         }
-        ASSERT_EQ(content_of(one.range()), content);
-        ASSERT_EQ(content_of(other.range()), content);
+        ASSERT_TRUE(holds(one.range(), content));
+        ASSERT_TRUE(holds(other.range(), content));
       }
   EXPECT_EQ(machine_.alive().mappings, 0U);
 }
@@ -472,7 +467,7 @@ TEST_F(SleepableMemoryTest, OneGroupSleepsWhileAnotherIsUsedAndTwoCallsForOneTak
     const Bytes mine = pattern(2_MiB, 19);
     while (!done) {
       copy_to_device(used.range(), 0, mine);
-      ASSERT_EQ(content_of(used.range()), mine);
+      ASSERT_TRUE(holds(used.range(), mine));
     }
   });
   first.join();
@@ -480,7 +475,7 @@ TEST_F(SleepableMemoryTest, OneGroupSleepsWhileAnotherIsUsedAndTwoCallsForOneTak
   done = true;
   user.join();
   memory.wake("group");
-  EXPECT_EQ(content_of(range.range()), content);
+  EXPECT_TRUE(holds(range.range(), content));
 }
 
 }  // namespace
