@@ -20,6 +20,7 @@
 #include "cuvmm/result.hpp"
 #include "cuvmm/retire_queue.hpp"
 #include "cuvmm/shared_physical_memory.hpp"
+#include "cuvmm/sleepable_memory.hpp"
 #include "cuvmm/stream_uses.hpp"
 #include "cuvmm/unique_descriptor.hpp"
 #include "cuvmm/units.hpp"

@@ -16,6 +16,7 @@
 #include "sharing/outgoing.hpp"
 #include "sharing/packet.hpp"
 #include "sharing/socket_io.hpp"
+#include "system_failure.hpp"
 
 namespace cuvmm::sharing {
 
