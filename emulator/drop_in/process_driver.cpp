@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "emulator/api/emulated_driver.hpp"
 #include "emulator/api/fork_count.hpp"
 #include "emulator/configuration.hpp"
 #include "emulator/emulated_driver.hpp"
@@ -40,6 +41,10 @@ const Kept* made(const Configuration& configuration) {
   return kept.release();
 }
 
+api::EmulatedDriver& emulated(const Kept& kept) {
+  return dynamic_cast<api::EmulatedDriver&>(*kept.driver);
+}
+
 // What the driver says of itself before it is initialised (its version) is the configured machine's, where there is
 // one.
 Configuration configuration_so_far() {
@@ -59,6 +64,8 @@ abi::CUresult initialise_once() {
   if (const Kept* const kept = initialised.load(std::memory_order_acquire); kept != nullptr)
     return kept->made_at_fork_count == api::fork_count() ? abi::CUDA_SUCCESS : abi::CUDA_ERROR_NOT_INITIALIZED;
   const Kept* const kept = made(Configuration::of_program());
+  if (const Kept* const before = not_initialised.load(std::memory_order_acquire); before != nullptr)
+    emulated(*kept).share_user_objects_of(emulated(*before));
   const abi::CUresult result = kept->driver->cuInit(0);
   initialised.store(kept, std::memory_order_release);
   return result;

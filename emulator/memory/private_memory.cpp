@@ -105,7 +105,8 @@ Answer PrivateMemory::export_descriptor(int* descriptor, const std::vector<model
   const auto made = full ? std::nullopt : exports_.add(std::move(ids), use);
   if (!made)
     return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit,
-            full ? fmt::format("{} exported descriptors are open", exports_.size()) : std::strerror(errno)};
+            full ? fmt::format("{} exported descriptors are open, and descriptor-limit allows no more", exports_.size())
+                 : std::strerror(errno)};
   for (model::Allocation* allocation : memory) store().add_reference(*allocation);
   *descriptor = *made;
   return {};

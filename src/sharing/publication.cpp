@@ -15,7 +15,8 @@ std::string text_of(const ChunkInfo& chunk) {
 
 Failure cut_chunk(std::string_view call, const ChunkInfo& chunk, std::size_t begin, std::size_t end) {
   return invalid_use(call, fmt::format("offset = {}, bytes = {}, {}", begin, end - begin, text_of(chunk)),
-                     "Memory cannot be divided: only whole chunks are published", "See MappedRange::chunks()");
+                     "Memory cannot be divided: only whole chunks are published", "See MappedRange::chunks()",
+                     "MAP-WHOLE-ALLOCATION");
 }
 
 // What this node has it for; that it cannot be had is no failure where nobody of another node comes.

@@ -53,13 +53,7 @@ bool too_large(const std::string& id) {
 
 // Cases of a machine with two devices that were added since one was recorded.
 bool awaits_recording(const std::string& id) {
-  static const std::set<std::string> waiting = {"pool.access_peer_flags_0",
-                                                "pool.access_peer_flags_1",
-                                                "pool.access_peer_flags_2",
-                                                "pool.access_peer_flags_3",
-                                                "pool.access_to_one_that_cannot_be_changes_none",
-                                                "pool.peer_touches_memory",
-                                                "pool.set_for_other_device"};
+  static const std::set<std::string> waiting;
   return waiting.contains(id);
 }
 
@@ -126,7 +120,6 @@ TEST(CasesThatAwaitRecording, AreAnsweredByTheEmulator) {
   std::vector<Case> cases;
   for (const Case& each : table().cases())
     if (awaits_recording(each.id)) cases.push_back(each);
-  EXPECT_FALSE(cases.empty());
   PoolOptions options;
   options.time_limit = 120s;
   options.jobs = 2;

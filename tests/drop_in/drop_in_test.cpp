@@ -41,8 +41,9 @@ TEST_P(LinkedClient, Runs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OnTheDropIn, LinkedClient,
-                         ::testing::Values("life_cycle", "before_initialisation", "per_thread_stream_forms",
-                                           "many_threads", "forked", "late_calls", "exceptions"),
+                         ::testing::Values("life_cycle", "before_initialisation", "user_objects_before_initialisation",
+                                           "per_thread_stream_forms", "many_threads", "forked", "late_calls",
+                                           "exceptions"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 class LoadingClient : public ::testing::TestWithParam<const char*> {};

@@ -74,6 +74,27 @@ TEST(ConformanceCommand, RecordsWhatIsAnswered) {
       << content_of(file);
 }
 
+TEST(ConformanceCommand, RunsAPartOfTheCases) {
+  const TemporaryDirectory directory;
+  const auto shard = [&](const std::string& which) {
+    const std::string file = directory.path("answers");
+    const ProgramResult result = conformance({"--match", "access.flag_", "--shard", which, "--record", file});
+    EXPECT_EQ(result.status, 0) << result.errors;
+    return content_of(file);
+  };
+  const std::string first = shard("1/2");
+  const std::string second = shard("2/2");
+  EXPECT_TRUE(contains(first + second, "access.flag_1\t")) << first << second;
+  EXPECT_NE(contains(first, "access.flag_1\t"), contains(second, "access.flag_1\t")) << first << second;
+  EXPECT_EQ(shard("1/1").size(), first.size() + second.size());
+  for (const char* const wrong : {"0/2", "3/2", "1", "1/", "/2", "1/2x", "-1/2"}) {
+    const ProgramResult result = conformance({"--match", "access.flag_", "--shard", wrong});
+    EXPECT_EQ(result.status, 2) << wrong;
+    EXPECT_TRUE(contains(result.errors, "take I/N with 1 <= I <= N")) << result.errors;
+  }
+  EXPECT_EQ(conformance({"--match", "access.flag_1", "--shard", "99/100"}).status, 2);
+}
+
 TEST(ConformanceCommand, RefusesWhatItCannotDo) {
   const ProgramResult no_case = conformance({"--match", "no such case"});
   EXPECT_EQ(no_case.status, 2);
@@ -240,7 +261,8 @@ TEST(ConformanceCommand, KillsACaseThatHangsAndNamesIt) {
   const pid_t command = ::fork();
   if (command == 0) {
     if (std::freopen(output.c_str(), "w", stdout) == nullptr) ::_exit(99);
-    ::execl(CUVMM_PROGRAM, "cuvmm", "conformance", "--driver", "emulated", "--time-limit", "1", "--json", nullptr);
+    ::execl(CUVMM_PROGRAM, "cuvmm", "conformance", "--driver", "emulated", "--shard", "1/10", "--time-limit", "2",
+            "--json", nullptr);
     ::_exit(98);
   }
   ASSERT_TRUE(stop_a_case(command)) << content_of(output);
@@ -264,11 +286,18 @@ TEST(ConformanceCommand, LetsKernelsEndInEveryMode) {
   }
 }
 
+// Which of the cases are run by the hundreds: each is a process, which takes a quarter of a second with a sanitizer.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr const char* shard_of_many = "1/10";
+#else
+constexpr const char* shard_of_many = "1/1";
+#endif
+
 // Those that would wait for themselves are left out; of others every seed answers the same.
 TEST(ConformanceCommand, DiffersNowhereWithTheSteppedScheduler) {
   for (const char* const seed : {"2", "6"})
     for (const char* const match : {"stream", "event", "graph", "external"}) {
-      const ProgramResult result = conformance({"--match", match, "--time-limit", "60"},
+      const ProgramResult result = conformance({"--match", match, "--shard", shard_of_many, "--time-limit", "60"},
                                                {std::string("CUVMM_EMULATOR=scheduler=stepped,seed=") + seed});
       EXPECT_EQ(result.status, 0) << seed << '\n' << result.output << result.errors;
     }

@@ -627,6 +627,15 @@ TEST_F(TourCommand, ARefusalForAnotherReasonIsNone) {
   }
 }
 
+TEST_F(TourCommand, AFeatureThatIsAnnouncedAndRefusedIsToldWithTheReason) {
+  const Json report = tour(file(10), {"--stop", "4.16.1.2"}, {"CUVMM_EMULATOR=descriptor-limit=0"}, 1);
+  const std::string reason = stop(report, "4.16.1.2")["reason"];
+  for (const char* const part : {"descriptors: the device says yes", "the trial was refused", "DESCRIPTOR-LIMIT",
+                                 "descriptor-limit allows no more", "Close descriptors"})
+    EXPECT_NE(reason.find(part), std::string::npos) << part << ": " << reason;
+  tour(file(10), {"--stop", "4.16.1.2"}, {"CUVMM_EMULATOR=descriptor-limit=1"}, 0);
+}
+
 TEST_F(TourCommand, FailsWhereACleanUpFails) {
   const std::string path = file(10);
   // The reference's plain memory is freed by the stop, the module by the end of the tour.

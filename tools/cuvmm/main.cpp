@@ -50,7 +50,7 @@ int main(int count, char** words) {
 
   cuvmm::emulate::Options emulate_options;
   emulate_options.command = cuvmm::emulate::take_command(count, words);
-  CLI::App* emulate = application.add_subcommand("emulate", "Runs a program on the emulated driver");
+  CLI::App* const emulate = application.add_subcommand("emulate", "Runs a program on the emulated driver");
   cuvmm::emulate::add_options(*emulate, emulate_options);
   emulate->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
 
@@ -82,6 +82,10 @@ int main(int count, char** words) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0 && application.get_subcommands().empty()) {
       std::cerr << "cuvmm: " << missing_subcommand(count, words) << '\n';
+      return exit_misuse;
+    }
+    if (const auto hint = cuvmm::emulate::hint_at_the_mark(*emulate); error.get_exit_code() != 0 && hint) {
+      std::cerr << "cuvmm emulate: " << *hint << '\n';
       return exit_misuse;
     }
     const bool misuse = application.exit(error) != 0;

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdint>
+#include <optional>
 #include <system_error>
 
 #include "command/words.hpp"
@@ -20,12 +21,29 @@ std::string refusal_of_seed(const std::string& text) {
   return command::quoted(text) + " is no seed: take a whole number from 0 to 18446744073709551615";
 }
 
+// "2/3"; nothing if it is no shard.
+std::optional<Shard> shard_of(const std::string& text) {
+  Shard shard;
+  const char* const end = text.data() + text.size();
+  const auto [slash, error] = std::from_chars(text.data(), end, shard.number);
+  if (error != std::errc{} || slash == end || *slash != '/') return std::nullopt;
+  const auto [rest, other_error] = std::from_chars(slash + 1, end, shard.of);
+  if (other_error != std::errc{} || rest != end || shard.number < 1 || shard.number > shard.of) return std::nullopt;
+  return shard;
+}
+
+std::string refusal_of_shard(const std::string& text) {
+  if (shard_of(text)) return {};
+  return command::quoted(text) + " is no shard: take I/N with 1 <= I <= N, such as 1/2";
+}
+
 void add_sequence_options(CLI::App& command, Options& options) {
   CLI::Option* const sequences =
       command.add_option("--sequences", options.sequences, "Run this many random sequences of calls, and no cases")
           ->option_text("N")
           ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}))
-          ->excludes("--match");  // there is nothing in a sequence that has a name
+          ->excludes("--match")
+          ->excludes("--shard");  // there is nothing in a sequence that has a name
   command
       .add_option("--seed", options.seed,
                   "The seed of the first sequence, which fixes all its calls; the next has the next")
@@ -51,6 +69,12 @@ void add_options(CLI::App& command, Options& options) {
       ->option_text("N [those there are]")
       ->check(CLI::Range(1, 2));
   command.add_option("--match", options.match, "Run only cases whose name contains this")->option_text("TEXT");
+  command
+      .add_option_function<std::string>(
+          "--shard", [&options](const std::string& text) { options.shard = shard_of(text).value(); },
+          "Run only every N-th of them, beginning with the I-th")
+      ->option_text("I/N")
+      ->check(CLI::Validator(refusal_of_shard, ""));
   command.add_option("--jobs", options.jobs, "Processes at a time; a case that must be alone is")
       ->option_text("N [1]")
       ->check(CLI::Range(1, 256));

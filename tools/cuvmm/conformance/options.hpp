@@ -13,10 +13,17 @@ class App;
 
 namespace cuvmm::conformance {
 
+// Every `of`-th case, beginning with the `number`-th.
+struct Shard {
+  unsigned number = 1;  // from 1 to `of`
+  unsigned of = 1;
+};
+
 struct Options {
   command::DriverChoice driver = command::DriverChoice::automatic;
   std::optional<int> devices;          // as many as the driver has, two of the emulated one, unless given
   std::optional<std::string> match;    // of the cases, those whose id contains it; all unless given
+  Shard shard;                         // of these, a part; all unless given
   unsigned jobs = 1;                   // processes at a time
   std::optional<unsigned> time_limit;  // seconds that a case, or a process that plays sequences, may take
   std::optional<std::string> record;   // the file that takes what was answered

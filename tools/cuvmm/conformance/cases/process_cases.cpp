@@ -175,13 +175,13 @@ Answer pointer_attributes(Environment& cuda, SecondProcess& exporter) {
   const CUdeviceptr address = attach(cuda, exporter.socket());
   unsigned type = 0;
   int device = -1;
-  unsigned handle_types = 99;
+  unsigned long long handle_types = 99;
   unsigned legacy = 99;
   return commas(
       {slashes({cuda->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), type}),
        slashes({cuda->cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address), device}),
        slashes({cuda->cuPointerGetAttribute(&handle_types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, address),
-                handle_types}),
+                static_cast<unsigned>(handle_types)}),
        slashes(
            {cuda->cuPointerGetAttribute(&legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address), legacy})});
 }
