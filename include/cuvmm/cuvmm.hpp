@@ -8,6 +8,8 @@
 #include "cuvmm/context.hpp"
 #include "cuvmm/copy.hpp"
 #include "cuvmm/device.hpp"
+#include "cuvmm/device_buffer.hpp"
+#include "cuvmm/device_vector.hpp"
 #include "cuvmm/dma_buf.hpp"
 #include "cuvmm/driver.hpp"
 #include "cuvmm/error.hpp"
