@@ -27,6 +27,9 @@ constexpr std::array named_lies{
     NamedLie{"repeat_chunk", &Lies::repeat_chunk},
     NamedLie{"keep_replaced_memory", &Lies::keep_replaced_memory},
     NamedLie{"separate_aliases", &Lies::separate_aliases},
+    NamedLie{"separate_moved_memory", &Lies::separate_moved_memory},
+    NamedLie{"separate_ring", &Lies::separate_ring},
+    NamedLie{"gather_places", &Lies::gather_places},
     NamedLie{"report_events_done", &Lies::report_events_done},
     NamedLie{"claim_compression", &Lies::claim_compression},
 };

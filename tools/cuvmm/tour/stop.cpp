@@ -17,7 +17,8 @@ namespace cuvmm::tour {
 
 std::span<const Stop> all_stops() {
   static const std::array stops{query_stop(),   life_cycle_stop(),  mapping_stop(),     access_stop(),
-                                release_stop(), host_memory_stop(), compression_stop(), alias_stop()};
+                                release_stop(), host_memory_stop(), compression_stop(), alias_stop(),
+                                vector_stop(),  ring_stop(),        stitched_stop()};
   return stops;
 }
 
