@@ -105,11 +105,12 @@ class DeviceBuffer {
   std::optional<CaptureId> used_on(CUstream_st* stream) { return uses_->used_on(stream); }
   void no_longer_used_on(CUstream_st* stream) { uses_->no_longer_used_on(stream); }
 
-  // --- Former addresses that are not released; none with a retire queue.
+  // --- Former addresses that are not released; with a retire queue only those for which it had no room.
 
   [[nodiscard]] std::vector<DeviceAddress> former_addresses() const;
-  // Waits for the work that uses() knows of, and unmaps them. Throws TimedOut where it is not done in time, and as the
-  // driver fails; what could not be released is kept.
+  // Waits for the work that uses() knows of, or has the queue wait, and unmaps them. Throws TimedOut where it is not
+  // done in time, with nothing changed; and as the driver fails: then those that are left are told by
+  // former_addresses(), the last of them may be unmapped in part, and it can be tried again.
   void release_former();
   [[nodiscard]] Result<void> try_release_former();
 
@@ -135,7 +136,10 @@ class DeviceBuffer {
   DeviceBuffer(MappedRange range, const MappedRangeOptions& options);
   Result<void> move_to_grow(std::size_t bytes);
   [[nodiscard]] Result<MappedRange> reserve_elsewhere(std::size_t needed) const;
+  void give_up(MappedRange next) noexcept;
   void leave_for(MappedRange next) noexcept;
+  template <class Copy>
+  void copy_and_wait(Copy copy);
   [[nodiscard]] std::size_t mapped_without_a_gap() const;
   void require_content(std::string_view call, std::size_t offset, std::size_t bytes) const;
   DeviceAddress make_room_at_end(std::size_t bytes);
@@ -144,7 +148,8 @@ class DeviceBuffer {
   std::shared_ptr<StreamUses> uses_;
   MappedRangeOptions options_;
   MappedRange range_;
-  std::vector<MappedRange> former_;  // in the order in which they were left
+  std::vector<MappedRange> former_;    // in the order in which they were left
+  std::vector<MappedRange> given_up_;  // that could not be undone when a move failed
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
   std::uint64_t earlier_generations_ = 0;

@@ -313,6 +313,10 @@ void MappedRange::Impl::end() noexcept {
   }
   try {
     if (options_.retire_queue && retire(whole)) return;
+  } catch (...) {
+    report_current_exception(call);
+  }
+  try {
     // No queue, or no room in it.
     Result<void> given = wait_for_device(call);
     if (given) given = unmap_now(whole);

@@ -8,6 +8,7 @@
 #include "driver/call.hpp"
 #include "range/mapped_range_impl.hpp"
 #include "refusal.hpp"
+#include "report_exception.hpp"
 
 namespace cuvmm {
 
@@ -61,19 +62,40 @@ Result<void> DeviceBuffer::try_reserve(std::size_t bytes) {
   return {};
 }
 
-// All that can fail happens to the new range, which ends with all that it mapped where something does.
+// All that can fail happens to the new range, which is given up with all that it mapped where something does.
 Result<void> DeviceBuffer::move_to_grow(std::size_t bytes) {
   std::vector<SharedPhysicalMemory> memories;
   for (std::size_t offset = 0; offset < capacity_; offset += memories.back().size())
     memories.push_back(range_.memory_at(offset));
-  if (!options_.retire_queue) former_.reserve(former_.size() + 1);
+  former_.reserve(former_.size() + 1);
+  given_up_.reserve(given_up_.size() + 1);
   auto created = reserve_elsewhere(align_up(bytes, range_.granularity()));
   if (!created) return created.failure();
   MappedRange next = std::move(created).value();
-  if (auto mapped = next.try_append(memories); !mapped) return mapped.failure();
-  if (auto grown = next.try_append(bytes - next.size()); !grown) return grown.failure();
+  try {
+    auto grown = next.try_append(memories);
+    if (grown) grown = next.try_append(bytes - next.size());
+    if (!grown) {
+      give_up(std::move(next));
+      return grown.failure();
+    }
+  } catch (...) {
+    give_up(std::move(next));
+    throw;
+  }
   leave_for(std::move(next));
   return {};
+}
+
+// What cannot be undone now is kept, and tried again with the former addresses.
+void DeviceBuffer::give_up(MappedRange next) noexcept {
+  try {
+    next.close();
+    return;
+  } catch (...) {
+    report_current_exception("DeviceBuffer::reserve");
+  }
+  given_up_.push_back(std::move(next));  // for which there is room
 }
 
 // As generously as the machine allows.
@@ -97,8 +119,13 @@ void DeviceBuffer::leave_for(MappedRange next) noexcept {
   earlier_generations_ = generation() + 1 - next.generation();
   next.impl_->uses_ = uses_;
   std::swap(range_, next);
-  if (!options_.retire_queue) former_.push_back(std::move(next));  // for which there is room
-  // else it ends here, and the queue unmaps its chunks when the work is done that is known of
+  former_.push_back(std::move(next));  // for which there is room
+  if (!options_.retire_queue) return;
+  try {
+    static_cast<void>(try_release_former());
+  } catch (const std::bad_alloc&) {
+    // They stay, as where the queue has no room, and are tried again.
+  }
 }
 
 void DeviceBuffer::reserve(std::size_t bytes) {
@@ -142,9 +169,13 @@ std::vector<DeviceAddress> DeviceBuffer::former_addresses() const {
 }
 
 void DeviceBuffer::release_former() {
-  while (!former_.empty()) {
-    former_.back().close();
-    former_.pop_back();
+  for (; !given_up_.empty(); given_up_.pop_back()) given_up_.back().close();
+  for (; !former_.empty(); former_.pop_back()) {
+    if (options_.retire_queue) {
+      former_.back().truncate(0);  // the queue keeps what it needs of the range
+    } else {
+      former_.back().close();
+    }
   }
 }
 
@@ -189,8 +220,23 @@ DeviceAddress DeviceBuffer::make_room_at_end(std::size_t bytes, DeviceAddress& s
   return destination;
 }
 
+// A copy in the default stream, which is waited for. Where that fails it may still be at work.
+template <class Copy>
+void DeviceBuffer::copy_and_wait(Copy copy) {
+  try {
+    copy();
+  } catch (const Error&) {
+    try {
+      used_on(nullptr);
+    } catch (const Error&) {  // a driver that answers nothing any more does no work either
+    }
+    throw;
+  }
+}
+
 void DeviceBuffer::append(std::span<const std::byte> source) {
-  copy_bytes_to_device(driver(), make_room_at_end(source.size()), source);
+  const DeviceAddress destination = make_room_at_end(source.size());
+  copy_and_wait([&] { copy_bytes_to_device(driver(), destination, source); });
   size_ += source.size();
 }
 
@@ -205,10 +251,11 @@ std::optional<CaptureId> DeviceBuffer::append(std::span<const std::byte> source,
 
 void DeviceBuffer::append_from_device(DeviceAddress source, std::size_t bytes) {
   const DeviceAddress destination = make_room_at_end(bytes, source);
-  if (bytes != 0) {
-    call<EntryPoint::cuMemcpyDtoD>(driver().interface(), destination.value, source.value, bytes);
-    call<EntryPoint::cuStreamSynchronize>(driver().interface(), nullptr);  // such copies return before they are done
-  }
+  if (bytes != 0)
+    copy_and_wait([&] {
+      call<EntryPoint::cuMemcpyDtoD>(driver().interface(), destination.value, source.value, bytes);
+      call<EntryPoint::cuStreamSynchronize>(driver().interface(), nullptr);  // such copies return before they are done
+    });
   size_ += bytes;
 }
 
@@ -224,7 +271,7 @@ std::optional<CaptureId> DeviceBuffer::append_from_device(DeviceAddress source, 
 
 void DeviceBuffer::write(std::size_t offset, std::span<const std::byte> source) {
   require_content("DeviceBuffer::write", offset, source.size());
-  copy_bytes_to_device(driver(), address() + offset, source);
+  copy_and_wait([&] { copy_bytes_to_device(driver(), address() + offset, source); });
 }
 
 std::optional<CaptureId> DeviceBuffer::write(std::size_t offset, std::span<const std::byte> source,

@@ -1,7 +1,10 @@
 // What a growing buffer is like after a driver call has failed: as it was.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "cuvmm/device_vector.hpp"
+#include "driver/call.hpp"
 #include "range/range_machine.hpp"
 #include "recording_handler.hpp"
 
@@ -97,6 +100,63 @@ TEST_F(DeviceVectorFaults, ACopyThatFailsAddsNoContent) {
   buffer.append(content_);
   EXPECT_EQ(machine_.calls(), "cuMemcpyHtoD 1, cuStreamSynchronize 1");
   EXPECT_EQ(buffer.size(), 16_MiB);
+}
+
+TEST_F(DeviceVectorFaults, ACopyThatCouldNotBeWaitedForIsWaitedForLater) {
+  emulator::Configuration configuration = test::strict_machine();
+  configuration.scheduler = emulator::Scheduler::stepped;  // so that the copy runs only when it is waited for
+  test::RangeMachine machine(configuration);
+  const CurrentContext context(machine.driver().device(DeviceOrdinal(0)));
+  auto buffer = DeviceBuffer::create(machine.driver());
+  buffer.append(content_);
+  machine.fail(EntryPoint::cuStreamSynchronize, 1, abi::CUDA_ERROR_UNKNOWN);
+  EXPECT_THROW(buffer.append_from_device(buffer.address(), 8_MiB), Error);
+  buffer.close();
+  EXPECT_TRUE(clean_up_.failures.empty()) << "nothing was unmapped under it";
+  EXPECT_EQ(machine.alive(), Alive{});
+}
+
+TEST_F(DeviceVectorFaults, AMoveThatCannotBeUndoneIsUndoneLater) {
+  auto buffer = full_buffer();
+  const std::string before = state(buffer);
+  machine_.fail(EntryPoint::cuMemSetAccess, 1, abi::CUDA_ERROR_UNKNOWN);
+  machine_.fail(EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN, true);
+  EXPECT_FALSE(buffer.try_reserve(12_MiB));
+  EXPECT_FALSE(clean_up_.failures.empty()) << "it is told of";
+  EXPECT_EQ(state(buffer), before);
+  EXPECT_EQ(machine_.alive().mappings, 8u) << "4 that could not be unmapped";
+  EXPECT_THROW(buffer.release_former(), Error);
+  machine_.faults().clear();
+  buffer.release_former();
+  EXPECT_EQ(machine_.alive().mappings, 4u);
+  buffer.close();
+  taken_.reset();
+  EXPECT_EQ(machine_.alive(), Alive{});
+}
+
+TEST_F(DeviceVectorFaults, WhereTheQueueHasNoRoomTheFormerPointerStays) {
+  queue_ = RetireQueue::create(machine_.driver(), {.max_pending = 1, .full_wait = std::chrono::milliseconds(1)});
+  auto buffer = full_buffer();
+  abi::CUstream stream = nullptr;
+  driver::call<EntryPoint::cuStreamCreate>(machine_.driver().interface(), &stream, 1U);
+  void* word = nullptr;
+  driver::call<EntryPoint::cuMemHostAlloc>(machine_.driver().interface(), &word, std::size_t{4096}, 0U);
+  std::atomic_ref(*static_cast<std::uint32_t*>(word)).store(0);
+  driver::call<EntryPoint::cuStreamWaitValue32>(machine_.driver().interface(), stream,
+                                                reinterpret_cast<abi::CUdeviceptr>(word), 1U, 0U);
+  buffer.used_on(stream);
+  queue_->retire_call([] {}, buffer.uses().so_far());  // which takes all the room
+  const DeviceAddress before = buffer.address();
+  buffer.reserve(12_MiB);
+  EXPECT_EQ(buffer.former_addresses(), std::vector{before});
+  std::atomic_ref(*static_cast<std::uint32_t*>(word)).store(1);
+  driver::call<EntryPoint::cuStreamSynchronize>(machine_.driver().interface(), stream);
+  buffer.release_former();
+  EXPECT_TRUE(buffer.former_addresses().empty());
+  buffer.no_longer_used_on(stream);
+  buffer.close();
+  driver::call<EntryPoint::cuMemFreeHost>(machine_.driver().interface(), word);
+  driver::call<EntryPoint::cuStreamDestroy>(machine_.driver().interface(), stream);
 }
 
 // Chunks that cannot be unmapped leave a gap before them, which must never become content.
