@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <stdexcept>
+#include <string>
 
 #include "emulator/configuration_settings.hpp"
 #include "emulator/model/rights.hpp"
@@ -24,6 +27,17 @@ constexpr bool thread_sanitizer = false;
 // Arenas have offsets for twice as much, host memory and the gaps in it included.
 constexpr std::uint64_t most_memory = std::uint64_t{1} << 48;
 
+// "8 bytes", "528.8 MiB", "256 TiB".
+std::string in_words(std::uint64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} bytes", bytes);
+  double amount = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  constexpr const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  for (; amount >= 1024 && unit + 1 < std::size(units); ++unit) amount /= 1024;
+  const std::string number = fmt::format("{:.1f}", amount);
+  return fmt::format("{} {}", number.ends_with(".0") ? number.substr(0, number.size() - 2) : number, units[unit]);
+}
+
 }  // namespace
 
 Configuration::Configuration()
@@ -43,10 +57,11 @@ void Configuration::validate() const {
     refuse(fmt::format("profile.granularity is {}; it must be a power of two of at least 2 MiB", granule));
   if (devices < 1 || devices > model::max_devices)
     refuse(fmt::format("devices is {}; there can be 1 to {}", devices, model::max_devices));
-  if (memory_per_device() < granule || memory_per_device() < profile.device_memory_reserved + granule)
-    refuse(fmt::format(
-        "memory (device_memory) is {} bytes; it must exceed the {} bytes that the driver keeps by at least {}",
-        memory_per_device(), profile.device_memory_reserved, granule));
+  if (const std::uint64_t least = profile.device_memory_reserved + granule; memory_per_device() < least)
+    refuse(
+        fmt::format("memory is {}; each device needs {} at least, most of which the driver keeps for itself: give "
+                    "more, with a unit, such as 8GiB",
+                    in_words(memory_per_device()), in_words(least)));
   if (address_base == 0 || address_base % granule != 0 || address_bytes % granule != 0 || address_bytes < granule)
     refuse(fmt::format(
         "address-base (address_base) {:#x} and address-bytes (address_bytes) {:#x} must be non-zero multiples of {}",
@@ -55,9 +70,12 @@ void Configuration::validate() const {
     refuse(fmt::format(
         "address-base (address_base) {:#x} and address-bytes (address_bytes) {:#x} must end at 2^62 at most",
         address_base, address_bytes));
-  if (memory_per_device() > most_memory || profile.host_memory > most_memory)
-    refuse(fmt::format("memory (device_memory) is {} bytes and profile.host_memory {}; both can be {} at most",
-                       memory_per_device(), profile.host_memory, most_memory));
+  if (memory_per_device() > most_memory)
+    refuse(fmt::format("memory is {}; a device can have {} at most: give less", in_words(memory_per_device()),
+                       in_words(most_memory)));
+  if (profile.host_memory > most_memory)
+    refuse(fmt::format("profile.host_memory is {}; the host can have {} at most", in_words(profile.host_memory),
+                       in_words(most_memory)));
   if (nodes < 1 || nodes > most_nodes || node < 0 || node >= nodes)
     refuse(
         fmt::format("node is {} and nodes is {}; there can be 1 to {} nodes, numbered from 0: take a node below their "

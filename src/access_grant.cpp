@@ -4,6 +4,7 @@
 
 #include "driver/call.hpp"
 #include "driver/convert.hpp"
+#include "peer_refusal.hpp"
 #include "refusal.hpp"
 
 namespace cuvmm {
@@ -28,8 +29,11 @@ Result<void> try_grant(const Mapping& mapping, std::span<const AccessGrant> gran
   std::vector<abi::CUmemAccessDesc> descriptors;
   descriptors.reserve(grants.size());
   for (const AccessGrant& each : grants) descriptors.push_back(driver::to_abi(each));
-  return driver::try_call<EntryPoint::cuMemSetAccess>(mapping.driver().interface(), mapping.address().value,
-                                                      mapping.size(), descriptors.data(), descriptors.size());
+  auto granted = driver::try_call<EntryPoint::cuMemSetAccess>(mapping.driver().interface(), mapping.address().value,
+                                                              mapping.size(), descriptors.data(), descriptors.size());
+  if (granted) return granted;
+  const Location place = mapping.location();
+  return with_unreachable_told(granted.failure(), mapping.driver(), grants, std::span(&place, 1));
 }
 
 void grant(const Mapping& mapping, std::span<const AccessGrant> grants) {

@@ -69,7 +69,7 @@ AddressReservation AddressReservation::adopt(const Driver& driver, DeviceAddress
   if (address.value == 0 || bytes == 0)
     raise(invalid_use("AddressReservation::adopt", fmt::format("address = {:#x}, bytes = {}", address.value, bytes),
                       "Neither the address nor the size of a reservation is 0",
-                      "Pass what cuMemAddressReserve returned and was asked for"));
+                      "Pass what cuMemAddressReserve returned and was asked for", "FREE-WHOLE-RESERVATION"));
   auto state = std::make_shared<State>(driver, bytes);
   state->address = address;
   state->owned = true;

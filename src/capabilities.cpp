@@ -239,7 +239,9 @@ class Inquiry {
         facts.feature == Feature::fabric_handles || facts.feature == Feature::host_numa_multinode_ipc;
     capability.reason = why(failure);
     capability.remedy = facts.remedy_refused;
-    if (by_fabric && failure.kind == ErrorKind::not_permitted && !has_imex_channel()) {
+    if (by_fabric && failure.kind == ErrorKind::not_permitted && interface_.emulated()) {
+      capability.remedy = failure.way_out;  // the channels of this system are no matter, but those of the machine
+    } else if (by_fabric && failure.kind == ErrorKind::not_permitted && !has_imex_channel()) {
       capability.reason = fmt::format("{} answered {}: {}", failure.call, failure.code_name, why_no_channel());
       capability.remedy = channel_remedy();
     }

@@ -17,7 +17,7 @@ void require_inside(std::string_view function, std::string_view what, std::size_
   if (offset <= size && bytes <= size - offset) return;
   raise(invalid_use(function, fmt::format("{} of {} bytes, offset = {}, bytes = {}", what, size, offset, bytes),
                     fmt::format("The bytes must lie inside the {}", what),
-                    "Copy fewer bytes, or to or from a smaller offset"));
+                    "Copy fewer bytes, or to or from a smaller offset", "ACCESS-NEEDED"));
 }
 
 }  // namespace

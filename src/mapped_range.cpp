@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "cuvmm/device.hpp"
+#include "peer_refusal.hpp"
 #include "range/mapped_range_impl.hpp"
 #include "refusal.hpp"
 #include "windows_handles.hpp"
@@ -37,7 +38,7 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
     return refuse("retire_queue", "Range and queue must belong to the same driver", "Make both with one Driver");
   if (options.capacity > SIZE_MAX / 2)
     return refuse(fmt::format("capacity = {}", options.capacity), "No machine has that many addresses",
-                  "Leave it at 0 for as many as the device has memory");
+                  "Leave it at 0 for as many as the device has memory", "RANGE-FITS");
   if (options.alignment != 0 && !is_power_of_two(options.alignment))
     return refuse(fmt::format("alignment = {}", options.alignment), "An alignment is a power of two",
                   "Leave it at 0 for the driver's own", "RESERVE-ALIGNMENT");
@@ -110,10 +111,10 @@ std::string MappedRange::Impl::name() const {
                      format_bytes(addresses_->size()));
 }
 
-Failure MappedRange::Impl::refusal(std::string_view call, std::string arguments, std::string rule,
-                                   std::string way_out) const {
+Failure MappedRange::Impl::refusal(std::string_view call, std::string arguments, std::string rule, std::string way_out,
+                                   std::string_view rule_id) const {
   return invalid_use(call, arguments.empty() ? name() : fmt::format("{}, {}", name(), arguments), std::move(rule),
-                     std::move(way_out));
+                     std::move(way_out), rule_id);
 }
 
 Failure MappedRange::Impl::nothing_left(std::string_view call) {
@@ -171,6 +172,8 @@ void MappedRange::Impl::abandon() noexcept {
 Result<MappedRange> MappedRange::try_create(const Driver& driver, const MappedRangeOptions& options) try {
   auto complete = completed(driver, options);
   if (!complete) return complete.failure();
+  const std::span own(&options.memory.location, 1);
+  if (auto unreachable = unreachable_in(driver, "MappedRange::create", complete->grants, own)) return *unreachable;
   const std::size_t granularity = PhysicalMemory::granularity(driver, options.memory);
   const std::size_t wanted = wanted_capacity(driver, options, granularity);
   const std::size_t least = options.capacity != 0 ? wanted : granularity;

@@ -69,6 +69,10 @@ Mapping::~Mapping() {
   if (reservation_) clean_up<EntryPoint::cuMemUnmap>(reservation_->driver.interface(), address_.value, size_);
 }
 
+Location Mapping::location() const noexcept {
+  return memory_->properties.location;
+}
+
 const Driver& Mapping::driver() const noexcept {
   return reservation_->driver;
 }

@@ -28,7 +28,7 @@ WorkAnswer ask_for(RecordedEvent& event, std::optional<Failure>& failure) {
   }
   if (answer == WorkAnswer::failed) {
     failure = driver::describe_failure(interface, EntryPoint::cuEventQuery, code,
-                                       driver::format_arguments<EntryPoint::cuEventQuery>(event.handle()), {});
+                                       driver::format_given<EntryPoint::cuEventQuery>(event.handle()), {});
     // Answers at once, and when it has, no work of the context runs any more.
     static_cast<void>(interface.cuEventSynchronize(event.handle()));
   }
@@ -178,8 +178,10 @@ bool PendingWork::is_done() {
 
 namespace {
 
-Failure not_done(ErrorKind kind, std::string arguments, std::string rule, std::string way_out) {
-  Failure failure = invalid_use("PendingWork::wait_until", std::move(arguments), std::move(rule), std::move(way_out));
+Failure not_done(ErrorKind kind, std::string arguments, std::string rule, std::string way_out,
+                 std::string_view rule_id = {}) {
+  Failure failure =
+      invalid_use("PendingWork::wait_until", std::move(arguments), std::move(rule), std::move(way_out), rule_id);
   failure.kind = kind;
   return failure;
 }
@@ -198,11 +200,13 @@ Result<void> PendingWork::wait_until(std::chrono::steady_clock::time_point deadl
     if (progress == Progress::done) return state_->take_failure();
     if (progress == Progress::blocked)
       return not_done(ErrorKind::not_permitted, state_->describe(),
-                      "A host function must not wait for the device, which waits for it", "Wait in another thread");
+                      "A host function must not wait for the device, which waits for it", "Wait in another thread",
+                      "NOT-IN-HOST-FUNCTION");
     if (state_->held())
       return not_done(ErrorKind::invalid_use, state_->describe(),
                       "A graph that was captured may run at any time, so waiting does not end its use of the memory",
-                      "Destroy the graph and what was instantiated from it, then call graph_gone");
+                      "Destroy the graph and what was instantiated from it, then call graph_gone",
+                      "UNMAP-NOT-WHILE-IN-USE");
     if (Backoff::Clock::now() >= deadline)
       return not_done(ErrorKind::timed_out, state_->describe(),
                       "The device had not done the work when the deadline came",

@@ -61,7 +61,10 @@ std::optional<Failure> refusal_to_adopt(unsigned long long handle, std::size_t b
   return invalid_use(
       "PhysicalMemory::adopt", fmt::format("handle = {:#x}, bytes = {}", handle, bytes),
       too_large ? "No memory is that large" : "Neither the handle nor the size of memory is 0",
-      "Pass what cuMemCreate, an import or a retain returned, and the size that was given to cuMemCreate");
+      "Pass what cuMemCreate, an import or a retain returned, and the size that was given to cuMemCreate",
+      handle == 0 ? "HANDLE-LIVE"
+      : too_large ? "RANGE-FITS"
+                  : "CREATE-SIZE-GRANULARITY");
 }
 
 }  // namespace

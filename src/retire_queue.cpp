@@ -38,8 +38,9 @@ struct RetireQueue::Pass {
 
 namespace {
 
-Failure refusal(const char* call, std::string arguments, ErrorKind kind, std::string rule, std::string way_out) {
-  Failure failure = invalid_use(call, std::move(arguments), std::move(rule), std::move(way_out));
+Failure refusal(const char* call, std::string arguments, ErrorKind kind, std::string rule, std::string way_out,
+                std::string_view rule_id = {}) {
+  Failure failure = invalid_use(call, std::move(arguments), std::move(rule), std::move(way_out), rule_id);
   failure.kind = kind;
   return failure;
 }
@@ -119,7 +120,7 @@ bool RetireQueue::admit(PendingWork& work) {
     if (pass.blocked)
       raise(refusal("RetireQueue::retire", fmt::format("max_pending = {}", options_.max_pending),
                     ErrorKind::not_permitted, "The queue is full, and a host function must not wait for room",
-                    wait_elsewhere));
+                    wait_elsewhere, "NOT-IN-HOST-FUNCTION"));
     if (Backoff::Clock::now() >= deadline)
       raise(
           refusal("RetireQueue::retire",

@@ -57,6 +57,14 @@ execution::Scheduling scheduling_of(const Configuration& configuration) {
   return scheduling;
 }
 
+// What there is to do on this machine, where that is another thing than on a real one.
+std::string_view way_out_here(Rule rule, const RuleText& text) {
+  return rule == Rule::create_fabric_permission
+             ? "Emulate IMEX channels (imex-channels=1, or profile=gb200), and let this process open them; or use "
+               "descriptors"
+             : text.way_out;
+}
+
 }  // namespace
 
 EmulatedDriver::EmulatedDriver(const Configuration& configuration)
@@ -80,10 +88,10 @@ CUresult EmulatedDriver::conclude(CUresult code, Rule rule, const char* detail) 
   const RuleText& text = emulator::text(rule);
   if (machine_.configuration().is_off(text.id)) return CUDA_SUCCESS;
   try {
-    last.text = fmt::format("{}: {} ({}).\n{}.", text.id, text.says, detail, text.way_out);
+    const std::string_view way_out = way_out_here(rule, text);
+    last.text = fmt::format("{}: {} ({}).\n{}.", text.id, text.says, detail, way_out);
     if (machine_.configuration().explain)
-      fmt::print(stderr, "cuvmm emulated driver: refused: {}: {} ({}). {}.\n", text.id, text.says, detail,
-                 text.way_out);
+      fmt::print(stderr, "cuvmm emulated driver: refused: {}: {} ({}). {}.\n", text.id, text.says, detail, way_out);
   } catch (const std::exception&) {
     last.text.clear();  // no memory left to explain with; the code says enough
   }
@@ -99,6 +107,10 @@ std::string EmulatedDriver::description() const {
   const int version = configuration.profile.driver_version;
   return fmt::format("emulated driver {}.{}, profile {}, {}", version / 1000, version % 1000 / 10,
                      configuration.profile.name, configuration.mode == Mode::strict ? "strict" : "faithful");
+}
+
+std::optional<driver::EmulatedPlace> EmulatedDriver::emulated_place() const {
+  return driver::EmulatedPlace{machine_.identity(), machine_.configuration().node};
 }
 
 Answer EmulatedDriver::check_initialised() const {

@@ -94,7 +94,8 @@ CUresult EmulatedDriver::cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   return initialised([&]() -> Answer {
     if (uuid == nullptr) return null_output("uuid");
     if (Answer refused = check_device(device); !refused.ok()) return refused;
-    std::memcpy(uuid->bytes, "cuvmm-emulated-", 15);
+    std::memcpy(uuid->bytes, "cuvmm-emulated", 14);
+    uuid->bytes[14] = static_cast<char>(machine_.configuration().node);
     uuid->bytes[15] = static_cast<char>(device);
     return {};
   });

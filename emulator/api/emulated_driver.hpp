@@ -38,6 +38,7 @@ class EmulatedDriver final : public driver::Interface {
   [[nodiscard]] bool emulated() const noexcept override {
     return true;
   }
+  [[nodiscard]] std::optional<driver::EmulatedPlace> emulated_place() const override;
   [[nodiscard]] std::string explanation() const override;
 
   // For tests and tools that know that they have an emulated driver before them.
@@ -46,6 +47,11 @@ class EmulatedDriver final : public driver::Interface {
   }
   [[nodiscard]] execution::Engine& engine() noexcept {
     return engine_;
+  }
+  // From now on both know the same user objects, which can be made before a driver is initialised. Before anybody else
+  // calls this one.
+  void share_user_objects_of(const EmulatedDriver& other) noexcept {
+    user_objects_ = other.user_objects_;
   }
   // What handles are kept for.
   struct LiveHandles {
@@ -73,6 +79,10 @@ class EmulatedDriver final : public driver::Interface {
     std::weak_ptr<void> object;
     std::uint64_t references = 0;
     std::shared_ptr<void> held;  // while there are any
+  };
+  struct UserObjects {
+    std::mutex mutex;
+    HandleTable<CUuserObject, UserObject> table;
   };
 
   using MemoryPoolPointer = std::shared_ptr<model::MemoryPool>;
@@ -251,8 +261,7 @@ class EmulatedDriver final : public driver::Interface {
   HandleTable<CUgraph, execution::Graph> graphs_;
   HandleTable<CUgraphExec, GraphExecEntry> graph_execs_;
   HandleTable<CUmemoryPool, model::MemoryPool> pools_;
-  HandleTable<CUuserObject, UserObject> user_objects_;
-  std::mutex user_objects_mutex_;
+  std::shared_ptr<UserObjects> user_objects_ = std::make_shared<UserObjects>();
   std::mutex pools_of_locations_mutex_;
   std::map<PoolLocation, PoolsOfLocation> pools_of_locations_;
   std::map<CUmemoryPool, PoolLocation> created_pools_;

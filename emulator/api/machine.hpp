@@ -124,6 +124,8 @@ class Machine final : private model::HostViewListener {
   Machine& operator=(const Machine&) = delete;
 
   [[nodiscard]] const Configuration& configuration() const noexcept { return configuration_; }
+  // Tells it apart from all other machines; the same in all processes that share it.
+  [[nodiscard]] std::string identity() const { return physical_->machine_identity(); }
 
   // Runs `work(VirtualMemory&)` under the lock. Where the model is to warn of something for the first time, the work is
   // given up, which has changed nothing yet, and is run again once the receiver was told without the lock.

@@ -49,7 +49,8 @@ Answer Machine::import_handle(CUmemGenericAllocationHandle* handle, void* os_han
   const bool fabric = type == CU_MEM_HANDLE_TYPE_FABRIC;
   if (type == CU_MEM_HANDLE_TYPE_WIN32 || type == CU_MEM_HANDLE_TYPE_WIN32_KMT ||
       (fabric && configuration_.imex_channel_count() == 0))
-    return refused(CUDA_ERROR_NOT_SUPPORTED, Rule::import_type, "this machine has none");
+    return refused(CUDA_ERROR_NOT_SUPPORTED, Rule::import_type,
+                   fabric ? "this machine has no IMEX channel (imex-channels is 0)" : "this machine has none");
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !fabric)
     return refused(CUDA_ERROR_INVALID_VALUE, Rule::import_type, "it is not one type");
   if (os_handle == nullptr)

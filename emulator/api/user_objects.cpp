@@ -50,7 +50,7 @@ Answer EmulatedDriver::release_own(UserObject& object, unsigned count, std::shar
 }
 
 Answer EmulatedDriver::find_user_object(CUuserObject handle, unsigned count, std::shared_ptr<UserObject>* found) {
-  *found = user_objects_.find(handle);
+  *found = user_objects_->table.find(handle);
   if (*found == nullptr || (*found)->object.expired())
     return invalid(fmt::format("{} is no user object", fmt::ptr(handle)));
   if (count == 0) return invalid("count is 0");
@@ -69,7 +69,7 @@ CUresult EmulatedDriver::cuUserObjectCreate(CUuserObject* object, void* pointer,
     made->object = destruction;
     made->held = destruction;
     made->references = initial_references;
-    *object = user_objects_.add(made);
+    *object = user_objects_->table.add(made);
     destruction->pointer = pointer;
     destruction->destroy = destroy;  // from here on, since nothing fails any more
     return {};
@@ -78,7 +78,7 @@ CUresult EmulatedDriver::cuUserObjectCreate(CUuserObject* object, void* pointer,
 
 CUresult EmulatedDriver::cuUserObjectRetain(CUuserObject handle, unsigned int count) {
   return without_driver([&]() -> Answer {
-    const std::lock_guard lock(user_objects_mutex_);
+    const std::lock_guard lock(user_objects_->mutex);
     std::shared_ptr<UserObject> found;
     if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
     found->held = found->object.lock();
@@ -90,7 +90,7 @@ CUresult EmulatedDriver::cuUserObjectRetain(CUuserObject handle, unsigned int co
 CUresult EmulatedDriver::cuUserObjectRelease(CUuserObject handle, unsigned int count) {
   std::shared_ptr<void> released;  // ends without the lock: the last one calls the object's destructor
   return without_driver([&]() -> Answer {
-    const std::lock_guard lock(user_objects_mutex_);
+    const std::lock_guard lock(user_objects_->mutex);
     std::shared_ptr<UserObject> found;
     if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
     return release_own(*found, count, released);
@@ -100,7 +100,7 @@ CUresult EmulatedDriver::cuUserObjectRelease(CUuserObject handle, unsigned int c
 CUresult EmulatedDriver::cuGraphRetainUserObject(CUgraph graph, CUuserObject handle, unsigned int count,
                                                  unsigned int flags) {
   return without_driver([&]() -> Answer {
-    const std::lock_guard lock(user_objects_mutex_);
+    const std::lock_guard lock(user_objects_->mutex);
     const auto keeper = graphs_.find(graph);
     if (keeper == nullptr || (flags & ~CU_GRAPH_USER_OBJECT_MOVE) != 0)
       return invalid(fmt::format("{} must be a graph, flags known (are {:#x})", fmt::ptr(graph), flags));
@@ -117,7 +117,7 @@ CUresult EmulatedDriver::cuGraphRetainUserObject(CUgraph graph, CUuserObject han
 CUresult EmulatedDriver::cuGraphReleaseUserObject(CUgraph graph, CUuserObject handle, unsigned int count) {
   std::vector<std::shared_ptr<void>> released;  // as above
   return without_driver([&]() -> Answer {
-    const std::lock_guard lock(user_objects_mutex_);
+    const std::lock_guard lock(user_objects_->mutex);
     const auto keeper = graphs_.find(graph);
     if (keeper == nullptr) return invalid(fmt::format("{} is no graph", fmt::ptr(graph)));
     std::shared_ptr<UserObject> found;

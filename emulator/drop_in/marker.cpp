@@ -8,4 +8,9 @@ CUVMM_EXPORT const char* cuvmm_emulated_driver() {
   return "cuvmm's emulated driver";
 }
 
+// The machine on which the process is, and its node; null before cuInit, or where that failed. The text stays.
+CUVMM_EXPORT const char* cuvmm_emulated_place(int* node) {
+  return cuvmm::emulator::drop_in::process_place(node);
+}
+
 }  // extern "C"

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "emulator/api/emulated_driver.hpp"
 #include "emulator/api/fork_count.hpp"
 #include "emulator/configuration.hpp"
 #include "emulator/emulated_driver.hpp"
@@ -20,6 +21,7 @@ namespace {
 struct Kept {
   std::shared_ptr<driver::Interface> driver;
   unsigned made_at_fork_count;
+  driver::EmulatedPlace place;
 };
 
 // Nothing here is destroyed: neither type has a destructor that does anything.
@@ -33,8 +35,14 @@ constinit std::atomic<const Kept*> not_initialised{nullptr};
     ::pthread_atfork([] { making.lock(); }, [] { making.unlock(); }, [] { making.unlock(); });
 
 const Kept* made(const Configuration& configuration) {
-  auto kept = std::make_unique<Kept>(Kept{make_emulated_driver(configuration), api::fork_count()});
+  auto driver = make_emulated_driver(configuration);
+  auto place = driver->emulated_place().value_or(driver::EmulatedPlace{});
+  auto kept = std::make_unique<Kept>(Kept{std::move(driver), api::fork_count(), std::move(place)});
   return kept.release();
+}
+
+api::EmulatedDriver& emulated(const Kept& kept) {
+  return dynamic_cast<api::EmulatedDriver&>(*kept.driver);
 }
 
 // What the driver says of itself before it is initialised (its version) is the configured machine's, where there is
@@ -56,6 +64,8 @@ abi::CUresult initialise_once() {
   if (const Kept* const kept = initialised.load(std::memory_order_acquire); kept != nullptr)
     return kept->made_at_fork_count == api::fork_count() ? abi::CUDA_SUCCESS : abi::CUDA_ERROR_NOT_INITIALIZED;
   const Kept* const kept = made(Configuration::of_program());
+  if (const Kept* const before = not_initialised.load(std::memory_order_acquire); before != nullptr)
+    emulated(*kept).share_user_objects_of(emulated(*before));
   const abi::CUresult result = kept->driver->cuInit(0);
   initialised.store(kept, std::memory_order_release);
   return result;
@@ -73,6 +83,13 @@ driver::Interface& process_driver() {
     not_initialised.store(kept, std::memory_order_release);
   }
   return *kept->driver;
+}
+
+const char* process_place(int* node) noexcept {
+  const Kept* const kept = initialised.load(std::memory_order_acquire);
+  if (kept == nullptr) return nullptr;
+  *node = kept->place.node;
+  return kept->place.machine.c_str();
 }
 
 abi::CUresult initialise(unsigned flags) noexcept {

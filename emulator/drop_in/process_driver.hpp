@@ -18,6 +18,9 @@ namespace cuvmm::emulator::drop_in {
 // child of a process that has a driver: NOT_INITIALIZED. Thread-safe, and safe in a process that is forked meanwhile.
 [[nodiscard]] abi::CUresult initialise(unsigned flags) noexcept;
 
+// The driver's place, as driver::Interface tells it, once cuInit has made it; else null.
+[[nodiscard]] const char* process_place(int* node) noexcept;
+
 // Runs `work(driver) -> CUresult` on the process's driver.
 template <class Work>
 abi::CUresult with_process_driver(Work&& work) noexcept {

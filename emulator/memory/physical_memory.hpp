@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "driver/abi.hpp"
@@ -36,6 +37,9 @@ class PhysicalMemory : public model::PhysicalSupply {
   PhysicalMemory() : store_(*this) {}
 
   [[nodiscard]] model::PhysicalStore& store() noexcept { return store_; }
+
+  // Tells the machine apart from all others.
+  [[nodiscard]] virtual std::string machine_identity() const = 0;
 
   // Throws std::bad_alloc, FileLimitReached among them, and std::system_error.
   [[nodiscard]] virtual Extent extent(const model::Allocation& allocation) = 0;

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -24,6 +25,11 @@ struct IpcContent {
   ::pid_t process = 0;
 };
 
+std::uint64_t next_machine() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
 constexpr std::uint64_t ipc_mark = 0x4350'494d'4d56'5543;  // "CUVMMIPC"
 
 }  // namespace
@@ -32,9 +38,15 @@ PrivateMemory::PrivateMemory(const Configuration& configuration)
     : granularity_(configuration.profile.granularity),
       descriptor_limit_(configuration.descriptor_limit),
       imex_channel_(configuration.imex_channel_count() > 0),
+      process_(::getpid()),
+      number_(next_machine()),
       ledger_(configuration.devices, configuration.memory_per_device() - configuration.profile.device_memory_reserved,
               configuration.profile.host_memory),
       arenas_(static_cast<std::size_t>(configuration.devices) + 1) {}
+
+std::string PrivateMemory::machine_identity() const {
+  return fmt::format("private {}-{}", process_, number_);
+}
 
 std::optional<std::uint64_t> PrivateMemory::take(model::Place place, std::uint64_t bytes, const CUmemAllocationProp&) {
   if (!ledger_.take(place, bytes)) return std::nullopt;
@@ -93,7 +105,8 @@ Answer PrivateMemory::export_descriptor(int* descriptor, const std::vector<model
   const auto made = full ? std::nullopt : exports_.add(std::move(ids), use);
   if (!made)
     return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit,
-            full ? fmt::format("{} exported descriptors are open", exports_.size()) : std::strerror(errno)};
+            full ? fmt::format("{} exported descriptors are open, and descriptor-limit allows no more", exports_.size())
+                 : std::strerror(errno)};
   for (model::Allocation* allocation : memory) store().add_reference(*allocation);
   *descriptor = *made;
   return {};

@@ -1,10 +1,13 @@
 // The physical memory of a machine that is the process's own.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "emulator/configuration.hpp"
@@ -24,6 +27,7 @@ class PrivateMemory final : public PhysicalMemory {
   std::uint64_t free(model::Place place) override { return ledger_.free(place); }
   [[nodiscard]] std::uint64_t total(model::Place place) const override { return ledger_.total(place); }
   bool has_imex_channel() override { return imex_channel_; }
+  [[nodiscard]] std::string machine_identity() const override;
 
   Extent extent(const model::Allocation& allocation) override;
   Answer export_descriptor(int* descriptor, const std::vector<model::Allocation*>& memory,
@@ -43,6 +47,8 @@ class PrivateMemory final : public PhysicalMemory {
   const std::uint64_t granularity_;
   const std::optional<std::size_t> descriptor_limit_;
   const bool imex_channel_;
+  const ::pid_t process_;
+  const std::uint64_t number_;  // of the process's machines
   model::Ledger ledger_;
   std::uint64_t next_id_ = 1;
   std::vector<std::unique_ptr<Arena>> arenas_;      // one a device, the host's last

@@ -71,6 +71,10 @@ bool is(const broker::Reply& reply, broker::Refusal refusal) {
 
 }  // namespace
 
+std::string SharedMemory::machine_identity() const {
+  return fmt::format("{:016x}", machine_);
+}
+
 SharedMemory::SharedMemory(const Configuration& configuration, std::unique_ptr<Connection> connection,
                            const broker::Welcome& welcome, FileDescriptor channels)
     : node_(configuration.node),
@@ -171,7 +175,8 @@ Answer SharedMemory::export_descriptor(int* descriptor, const std::vector<model:
   const broker::Reply reply = connection_->ask(request, -1, &received);
   if (is(reply, broker::Refusal::descriptor_limit))
     return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit,
-            fmt::format("{} exported descriptors are open", std::get<broker::Refused>(reply).detail)};
+            fmt::format("{} exported descriptors are open, and descriptor-limit allows no more",
+                        std::get<broker::Refused>(reply).detail)};
   (void)expect<broker::Done>(reply);
   *descriptor = received.release();
   return {};

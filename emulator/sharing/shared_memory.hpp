@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "emulator/broker/protocol.hpp"
@@ -29,6 +30,7 @@ class SharedMemory final : public memory::PhysicalMemory {
   std::uint64_t free(model::Place place) override;
   [[nodiscard]] std::uint64_t total(model::Place place) const override;
   bool has_imex_channel() override;
+  [[nodiscard]] std::string machine_identity() const override;
 
   memory::Extent extent(const model::Allocation& allocation) override;
   Answer export_descriptor(int* descriptor, const std::vector<model::Allocation*>& memory,

@@ -1,6 +1,7 @@
 // Who may access mapped memory, and how.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string_view>
 
@@ -31,9 +32,18 @@ struct AccessGrant {
 void grant(const Mapping& mapping, std::span<const AccessGrant> grants);
 void grant(const Mapping& mapping, std::span<const Location> locations, AccessRights rights);
 void grant(const Mapping& mapping, const Location& location, AccessRights rights);
+inline void grant(const Mapping& mapping, std::initializer_list<AccessGrant> grants) {
+  grant(mapping, std::span(grants.begin(), grants.size()));
+}
+inline void grant(const Mapping& mapping, std::initializer_list<Location> locations, AccessRights rights) {
+  grant(mapping, std::span(locations.begin(), locations.size()), rights);
+}
 
 // The first of them, with the failure as a value.
 [[nodiscard]] Result<void> try_grant(const Mapping& mapping, std::span<const AccessGrant> grants);
+[[nodiscard]] inline Result<void> try_grant(const Mapping& mapping, std::initializer_list<AccessGrant> grants) {
+  return try_grant(mapping, std::span(grants.begin(), grants.size()));
+}
 
 // Takes all rights of the location away.
 void revoke(const Mapping& mapping, const Location& location);

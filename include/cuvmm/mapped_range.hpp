@@ -35,7 +35,8 @@ struct MappedRangeOptions {
   bool require_features = false;
 
   // Who may access all chunks, present and future. Empty: where the memory lies may read and write, that is the device,
-  // or the host for memory of the host. Other devices, and devices that use memory of the host, have to be named.
+  // or the host for memory of the host. Other devices, and devices that use memory of the host, have to be named; a
+  // device that cannot reach `memory.location` is NotSupported.
   std::vector<AccessGrant> grants{};
 
   ChunkPolicy chunks = ChunkPolicy::geometric();  // how large the chunks are that append(bytes) creates
@@ -206,10 +207,17 @@ class MappedRange {
   // --- Rights (cuMemSetAccess).
 
   // Sets rights of some locations to all chunks and to those to come; others keep theirs. Does not wait for the device,
-  // so take rights away with revoke(). Throws InvalidUse or NotSupported for a location that cannot have them.
+  // so take rights away with revoke(). Throws InvalidUse for a location that cannot have them, NotSupported for a
+  // device that cannot reach the memory that the range has, or, while it has none, its own location.
   void grant(std::span<const AccessGrant> grants);
+  void grant(std::initializer_list<AccessGrant> grants) {  // grant({{one, AccessRights::read}, {other, rights}})
+    grant(std::span(grants.begin(), grants.size()));
+  }
   void grant(const Location& location, AccessRights rights = AccessRights::read_write);
   Result<void> try_grant(std::span<const AccessGrant> grants);
+  Result<void> try_grant(std::initializer_list<AccessGrant> grants) {
+    return try_grant(std::span(grants.begin(), grants.size()));
+  }
   // Takes all rights of the location away. Waits for the device as unmapping does.
   void revoke(const Location& location);
   Result<void> try_revoke(const Location& location);
@@ -218,6 +226,10 @@ class MappedRange {
   // none, its own location counts.
   [[nodiscard]] std::vector<DeviceOrdinal> grant_where_reachable(std::span<const DeviceOrdinal> devices,
                                                                  AccessRights rights = AccessRights::read_write);
+  [[nodiscard]] std::vector<DeviceOrdinal> grant_where_reachable(std::initializer_list<DeviceOrdinal> devices,
+                                                                 AccessRights rights = AccessRights::read_write) {
+    return grant_where_reachable(std::span(devices.begin(), devices.size()), rights);
+  }
 
   // --- Uses: see StreamUses for events and captures.
 

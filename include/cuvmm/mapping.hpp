@@ -40,6 +40,7 @@ class Mapping {
   [[nodiscard]] std::size_t size() const noexcept {  // bytes
     return size_;
   }
+  [[nodiscard]] Location location() const noexcept;  // where its memory lies
   [[nodiscard]] const Driver& driver() const noexcept;
 
   // Unmaps now; afterwards the object is as moved from. Throws Error if the driver refuses, and then still owns the

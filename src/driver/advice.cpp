@@ -8,6 +8,47 @@ using namespace abi;
 
 namespace {
 
+constexpr std::string_view peer_way_out =
+    "Ask Device::can_access_peer first, or grant by MappedRange::grant_where_reachable, which returns the others";
+// The library maps whole allocations: what is mapped in part was taken over with another size than it has.
+constexpr std::string_view wrong_size_way_out =
+    "Give memory that is imported or adopted the size that it was created with: have whoever created it send "
+    "PhysicalMemory::size() with the handle. Where parts are to be mapped singly, create one allocation for each";
+constexpr std::string_view access_way_out =
+    "Grant the rights to that device after mapping (cuvmm::grant, MappedRange::grant), and stay within what is mapped";
+
+// What a user of the library does about a rule, where the rule book speaks to those who call the driver themselves.
+struct RuleAdvice {
+  std::string_view rule_id;
+  std::string_view way_out;
+};
+
+constexpr auto rule_advice = std::to_array<RuleAdvice>({
+    {"INIT-FIRST", "Open the driver with Driver::open"},
+    {"NOT-AFTER-FORK", "Fork before Driver::open, or start the child with exec"},
+    {"VMM-SUPPORTED", "Ask Capabilities before use, and fall back to memory of another kind (cuMemAlloc)"},
+    {"CREATE-SIZE-GRANULARITY", "Round the size up: PhysicalMemory::rounded_up"},
+    {"CREATE-LOCATION",
+     "Name a device that there is (Driver::devices), Location::host_numa of a node with memory, or Location::host"},
+    {"CREATE-HANDLE-TYPE",
+     "Ask for HandleType::posix_file_descriptor or none; use Location::host_numa to share memory of the host"},
+    {"RESERVE-SIZE-GRANULARITY", "Round the size up: cuvmm::align_up(bytes, granularity)"},
+    {"FREE-WHOLE-RESERVATION", "Pass the address and the size that were reserved"},
+    {"MAP-WHOLE-ALLOCATION", wrong_size_way_out},
+    {"UNMAP-IN-RESERVATION", "Pass a reserved address, and a size in multiples of the granularity"},
+    {"ACCESS-DESCRIPTORS", "Name a location that there is (Driver::devices), and AccessRights::read or read_write"},
+    {"ACCESS-HOST-LOCATION", "Copy (copy_to_device, copy_from_device), or create the memory at Location::host_numa"},
+    {"ACCESS-PEER", peer_way_out},
+    {"ACCESS-NEEDED", access_way_out},
+    {"EXPORT-REQUESTED", "Name the handle type in MemoryProperties::handle_types when the memory is created"},
+    {"IMPORT-TYPE", "Have the exporter export a type that this machine has: HandleType::posix_file_descriptor"},
+    {"IPC-NOT-FOR-VMM", "Export the allocation's handle (ShareableHandle::export_from)"},
+    {"CONTEXT-CURRENT", "Make one current: cuvmm::CurrentContext"},
+    {"DEVICE-EXISTS", "Use an ordinal below Driver::device_count(); CUDA_VISIBLE_DEVICES renumbers devices"},
+    {"CAPTURE-BEGUN", "Begin the capture first"},
+    {"GRAPH-FINISHED", "End the capture first"},
+});
+
 struct CallAdvice {
   EntryPoint entry;
   CUresult result;
@@ -19,18 +60,19 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
      CUDA_ERROR_INVALID_VALUE,
      {"GRANULARITY-OPTION, CREATE-PROPERTIES, CREATE-HANDLE-TYPE",
       "The properties must name a location and a known handle type, and the option must be minimum or recommended",
-      "Fill in the properties as for cuMemCreate"}},
+      "Fill in MemoryProperties as for PhysicalMemory::create"}},
 
     {EntryPoint::cuMemCreate,
      CUDA_ERROR_INVALID_VALUE,
      {"CREATE-SIZE-GRANULARITY, CREATE-PROPERTIES, CREATE-LOCATION, CREATE-HANDLE-TYPE, FLAGS-ZERO",
       "The size must be a multiple of the granularity and not 0, the type PINNED, the location one that can hold "
       "memory, flags and reserved fields 0; HOST memory cannot be exportable, and Windows handle types need Windows",
-      "Round the size up to cuMemGetAllocationGranularity, and use HOST_NUMA for host memory that is to be shared"}},
+      "Round the size up (PhysicalMemory::rounded_up), and use Location::host_numa for host memory that is to be "
+      "shared"}},
     {EntryPoint::cuMemCreate,
      CUDA_ERROR_INVALID_DEVICE,
      {"CREATE-LOCATION", "The location must be a device that the driver shows to this process",
-      "Use an ordinal below cuDeviceGetCount; CUDA_VISIBLE_DEVICES renumbers devices"}},
+      "Use an ordinal below Driver::device_count(); CUDA_VISIBLE_DEVICES renumbers devices"}},
     {EntryPoint::cuMemCreate,
      CUDA_ERROR_OUT_OF_MEMORY,
      {"CREATE-CAPACITY",
@@ -42,8 +84,8 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
      {"CREATE-FABRIC-IMEX",
       "Fabric handles need an IMEX channel that this process may open, even where the device attribute says that they "
       "are supported",
-      "Have /dev/nvidia-caps-imex-channels/channel0 created and made accessible, or ask for POSIX_FILE_DESCRIPTOR "
-      "handles alone"}},
+      "Have /dev/nvidia-caps-imex-channels/channel0 created and made accessible, or ask for "
+      "HandleType::posix_file_descriptor alone"}},
     {EntryPoint::cuMemCreate,
      CUDA_ERROR_NOT_SUPPORTED,
      {"VMM-SUPPORTED", "The device does not support these properties",
@@ -51,7 +93,7 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
 
     {EntryPoint::cuMemRelease,
      CUDA_ERROR_INVALID_VALUE,
-     {"HANDLE-LIVE", "Each handle is released once for each cuMemCreate, import or retain that returned it",
+     {"HANDLE-LIVE", "Each handle is released once for each creation, import or retain that returned it",
       "Release it once; a handle that was never given out can crash the driver"}},
 
     {EntryPoint::cuMemAddressReserve,
@@ -81,10 +123,8 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
       "Reserve the addresses first, and unmap what is mapped there"}},
     {EntryPoint::cuMemMap,
      CUDA_ERROR_NOT_SUPPORTED,
-     {"MAP-WHOLE-ALLOCATION",
-      "A mapping covers a whole allocation: offset 0, and the size that was given to cuMemCreate",
-      "Map the whole allocation; where parts are to be mapped singly, create one allocation for each part. The "
-      "importer of a handle must be told its size"}},
+     {"MAP-WHOLE-ALLOCATION", "A mapping covers a whole allocation: offset 0, and the size that it was created with",
+      wrong_size_way_out}},
 
     {EntryPoint::cuMemUnmap,
      CUDA_ERROR_INVALID_VALUE,
@@ -102,15 +142,14 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
      CUDA_ERROR_INVALID_DEVICE,
      {"ACCESS-DESCRIPTORS, ACCESS-PEER",
       "Each location must be a device that the driver shows to this process and that can reach the memory",
-      "Use an ordinal below cuDeviceGetCount, and ask cuDeviceCanAccessPeer first"}},
+      "Use an ordinal below Driver::device_count(), and ask Device::can_access_peer first"}},
     {EntryPoint::cuMemSetAccess,
      CUDA_ERROR_NOT_SUPPORTED,
      {"ACCESS-HOST-LOCATION", "Device memory cannot be granted to the host on this machine",
-      "Copy through cuMemcpy, or create the memory on HOST or HOST_NUMA"}},
+      "Copy (copy_to_device, copy_from_device), or create the memory at Location::host_numa"}},
     {EntryPoint::cuMemSetAccess,
      CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
-     {"ACCESS-PEER", "The device cannot reach the memory of the other device",
-      "Ask cuDeviceCanAccessPeer before granting"}},
+     {"ACCESS-PEER", "The device cannot reach the memory of the other device", peer_way_out}},
 
     {EntryPoint::cuMemGetAccess,
      CUDA_ERROR_INVALID_VALUE,
@@ -118,7 +157,8 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
 
     {EntryPoint::cuMemRetainAllocationHandle,
      CUDA_ERROR_INVALID_VALUE,
-     {"RETAIN-MAPPED", "The address must lie in a mapping made by cuMemMap; memory of cuMemAlloc has no handle",
+     {"RETAIN-MAPPED",
+      "The address must lie in a mapping of virtual memory management; memory of cuMemAlloc has no handle",
       "Pass an address inside a live mapping"}},
 
     {EntryPoint::cuMemGetAllocationPropertiesFromHandle,
@@ -131,7 +171,7 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
      {"EXPORT-REQUESTED, EXPORT-NOT-IMPORTED, FLAGS-ZERO",
       "Memory can be exported only as a handle type that was asked for when it was created, with flags 0; imported "
       "memory cannot be exported again",
-      "Name the handle type in the properties given to cuMemCreate"}},
+      "Name the handle type in MemoryProperties::handle_types when the memory is created"}},
     {EntryPoint::cuMemExportToShareableHandle,
      CUDA_ERROR_NOT_PERMITTED,
      {"CREATE-FABRIC-IMEX", "Fabric handles need an IMEX channel that this process may open",
@@ -152,16 +192,16 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
     {EntryPoint::cuIpcGetMemHandle,
      CUDA_ERROR_INVALID_VALUE,
      {"IPC-NOT-FOR-VMM", "Legacy IPC works on memory of cuMemAlloc only, never on memory of cuMemCreate",
-      "Export the allocation's handle with cuMemExportToShareableHandle"}},
+      "Export the allocation's handle (ShareableHandle::export_from)"}},
     {EntryPoint::cuMemFree,
      CUDA_ERROR_INVALID_VALUE,
      {"FREE-WHAT-WAS-ALLOCATED", "cuMemFree takes what cuMemAlloc returned, never a mapped address",
-      "Unmap with cuMemUnmap instead"}},
+      "Unmap it instead (Mapping::unmap)"}},
 
     {EntryPoint::cuMulticastCreate,
      CUDA_ERROR_INVALID_VALUE,
      {"", "The size must be a multiple of the multicast granularity, the number of devices not 0, and flags 0",
-      "Fill in the size, ask cuMulticastGetGranularity with it, and round it up"}},
+      "Fill in the size, ask for the multicast granularity with it, and round it up"}},
     {EntryPoint::cuMulticastBindMem,
      CUDA_ERROR_OUT_OF_MEMORY,
      {"", "The switch between the devices has no room for another multicast object",
@@ -196,7 +236,7 @@ constexpr auto code_advice = std::to_array<CodeAdvice>({
      {"CONTEXT-CURRENT", "The call needs a current context that is alive", "Make one current: cuvmm::CurrentContext"}},
     {CUDA_ERROR_INVALID_DEVICE,
      {"DEVICE-EXISTS", "The device must be one that the driver shows to this process",
-      "Use an ordinal below the device count; CUDA_VISIBLE_DEVICES renumbers devices"}},
+      "Use an ordinal below Driver::device_count(); CUDA_VISIBLE_DEVICES renumbers devices"}},
     {CUDA_ERROR_ILLEGAL_ADDRESS,
      {"ACCESS-NEEDED, UNMAP-NOT-WHILE-IN-USE",
       "Work on the device touched an address that is not mapped, or not granted to that device; unmapping does not "
@@ -246,6 +286,12 @@ ErrorKind kind_of_out_of_memory(EntryPoint entry, bool concerns_host_memory) noe
 
 }  // namespace
 
+std::string_view way_out_for_rule(std::string_view rule_id) noexcept {
+  for (const RuleAdvice& each : rule_advice)
+    if (each.rule_id == rule_id) return each.way_out;
+  return {};
+}
+
 Advice advice_for(EntryPoint entry, CUresult result) noexcept {
   for (const CallAdvice& each : call_advice)
     if (each.entry == entry && each.result == result) return each.advice;
@@ -253,7 +299,7 @@ Advice advice_for(EntryPoint entry, CUresult result) noexcept {
     return {"ACCESS-NEEDED",
             "The device of the current context needs the right to read or write each byte that is touched, and all of "
             "them must be mapped",
-            "Grant READ or READWRITE to that device over whole mappings, and stay within them"};
+            access_way_out};
   for (const CodeAdvice& each : code_advice)
     if (each.result == result) return each.advice;
   return {};

@@ -19,6 +19,9 @@ struct Advice {
 // What is known of that code from that entry point, else of that code from any, else two empty texts.
 [[nodiscard]] Advice advice_for(EntryPoint entry, abi::CUresult result) noexcept;
 
+// What a user of the library does about that rule of the rule book; empty where the rule book itself says it as well.
+[[nodiscard]] std::string_view way_out_for_rule(std::string_view rule_id) noexcept;
+
 // The kind of that failure. `concerns_host_memory`: the call was about memory of the host.
 [[nodiscard]] ErrorKind kind_of(EntryPoint entry, abi::CUresult result, bool concerns_host_memory) noexcept;
 

@@ -69,6 +69,7 @@ Failure describe_failure(Interface& driver, EntryPoint entry, CUresult result, s
     failure.rule_ids = explanation.substr(0, id_end);
     failure.rule = id_end == 0 ? explanation.substr(0, end) : explanation.substr(id_end + 2, end - id_end - 2);
     if (end != std::string::npos) failure.way_out = explanation.substr(end + 1);
+    if (const auto ours = way_out_for_rule(failure.rule_ids); !ours.empty()) failure.way_out = ours;
   } else {
     const Advice advice = advice_for(entry, result);
     failure.rule_ids = advice.rule_ids;

@@ -60,7 +60,7 @@ struct Caller<entry, std::tuple<Parameters...>> {
     return facts;
   }
   [[gnu::noinline, gnu::cold]] static Failure failure(Interface& driver, CUresult result, Parameters... arguments) {
-    return describe_failure(driver, entry, result, format_arguments<entry>(arguments...), facts(arguments...));
+    return describe_failure(driver, entry, result, format_given<entry>(arguments...), facts(arguments...));
   }
 };
 

@@ -33,6 +33,9 @@ class Decorator : public Interface {
   [[nodiscard]] bool emulated() const noexcept override {
     return next_->emulated();
   }
+  [[nodiscard]] std::optional<EmulatedPlace> emulated_place() const override {
+    return next_->emulated_place();
+  }
   [[nodiscard]] std::string explanation() const override {
     return next_->explanation();
   }

@@ -18,6 +18,10 @@ constexpr auto size_names = std::to_array<std::string_view>(
 constexpr auto hexadecimal_names = std::to_array<std::string_view>(
     {"pointer", "device_pointer", "address", "base", "source", "destination", "handle", "multicast", "memory"});
 
+// Pointers to lists, whose length stands elsewhere: not a single value.
+constexpr auto list_names =
+    std::to_array<std::string_view>({"attributes", "data", "nodes", "dependencies", "kernel_params", "extra"});
+
 constexpr std::size_t longest_list = 8;   // descriptors shown of a list
 constexpr std::size_t longest_text = 64;  // characters shown of a text
 
@@ -168,11 +172,36 @@ std::vector<std::string_view> split_names(std::string_view argument_names) {
   return names;
 }
 
+bool is_list(std::string_view name) noexcept {
+  return contains(list_names, name);
+}
+
+bool is_list_of_answers(std::string_view name) noexcept {
+  return name == "data" || name == "nodes";
+}
+
+bool receives_untyped_answer(EntryPoint entry, std::string_view name) noexcept {
+  switch (entry) {
+    case EntryPoint::cuMemExportToShareableHandle:
+      return name == "shareable_handle";
+    case EntryPoint::cuMemGetHandleForAddressRange:
+      return name == "handle";
+    case EntryPoint::cuPointerGetAttribute:
+      return name == "data";
+    case EntryPoint::cuMemPoolGetAttribute:
+    case EntryPoint::cuDeviceGetGraphMemAttribute:
+      return name == "value";
+    default:
+      return false;
+  }
+}
+
 std::string join_arguments(EntryPoint entry, const std::vector<std::string>& texts) {
   const std::vector<std::string_view> names = split_names(info(entry).argument_names);
   std::string joined;
   for (std::size_t index = 0; index < texts.size(); ++index)
-    joined += fmt::format("{}{} = {}", index == 0 ? "" : ", ", names[index], texts[index]);
+    if (!texts[index].empty())
+      joined += fmt::format("{}{} = {}", joined.empty() ? "" : ", ", names[index], texts[index]);
   return joined;
 }
 

@@ -1,6 +1,7 @@
 // The one door to a CUDA driver. The loaded driver, the emulated driver and every decorator implement it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "driver/abi.hpp"
@@ -9,6 +10,13 @@
 namespace cuvmm::driver {
 
 using namespace abi;  // the entry points are spoken of as cuda.h does
+
+// Where an emulated driver's memory is. Descriptors of it mean nothing in another place; fabric handles mean something
+// on the other nodes of the same machine.
+struct EmulatedPlace {
+  std::string machine;  // tells machines apart, whatever they are called
+  int node = 0;
+};
 
 // A driver: one virtual function per entry point, with the driver's own parameters and answers.
 //
@@ -28,6 +36,12 @@ class Interface {
 
   // Whether this is the emulated driver beneath whatever decorators there are.
   [[nodiscard]] virtual bool emulated() const noexcept = 0;
+
+  // On which machine and node its memory is, if that is emulated, also where the driver is one under the CUDA driver's
+  // name; nothing for a real one, whose machine is the host.
+  [[nodiscard]] virtual std::optional<EmulatedPlace> emulated_place() const {
+    return std::nullopt;
+  }
 
   // Why the calling thread's last call to this driver failed, in words, where the driver knows more than its code
   // says: the rule that was broken, behind its id and a colon where it is one of the rule book, and, on a line of its

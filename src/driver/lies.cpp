@@ -32,6 +32,11 @@ constexpr std::array named_lies{
     NamedLie{"gather_places", &Lies::gather_places},
     NamedLie{"report_events_done", &Lies::report_events_done},
     NamedLie{"claim_compression", &Lies::claim_compression},
+    NamedLie{"renew_second_export", &Lies::renew_second_export},
+    NamedLie{"repeat_import", &Lies::repeat_import},
+    NamedLie{"keep_imported_memory", &Lies::keep_imported_memory},
+    NamedLie{"accept_windows_handles", &Lies::accept_windows_handles},
+    NamedLie{"flip_host_fabric_handle", &Lies::flip_host_fabric_handle},
 };
 
 [[noreturn]] void refuse_lie(std::string_view item) {

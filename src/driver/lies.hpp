@@ -49,6 +49,23 @@ struct Lies {
   // cuMemGetAllocationPropertiesFromHandle tells of compression whether or not it was given.
   bool claim_compression = false;
 
+  // cuMemExportToShareableHandle answers descriptors of new memory of that size for all exports of a memory but the
+  // first.
+  bool renew_second_export = false;
+
+  // cuMemImportFromShareableHandle imports once more what was imported first from a descriptor, as long as that handle
+  // is not released.
+  bool repeat_import = false;
+
+  // cuMemRelease of imported memory answers success and releases nothing, in a process that has exported nothing.
+  bool keep_imported_memory = false;
+
+  // cuMemCreate creates memory that is asked for with handle types of Windows, without them.
+  bool accept_windows_handles = false;
+
+  // The fabric handles of the host's memory have a bit flipped.
+  bool flip_host_fabric_handle = false;
+
   friend bool operator==(const Lies&, const Lies&) = default;
 };
 

@@ -109,6 +109,7 @@ class LoadedDriver final : public Interface {
     void* const library = open_library(options);
     if (const auto marker = find<const char* (*)()>(library, "cuvmm_emulated_driver"); marker != nullptr)
       emulated_as_ = marker();
+    place_ = find<const char* (*)(int*)>(library, "cuvmm_emulated_place");
     const Lookup lookup(library, options);
     version_ = lookup.version();
     for (const EntryPointInfo& entry : entry_points)
@@ -130,6 +131,13 @@ class LoadedDriver final : public Interface {
   }
   [[nodiscard]] bool emulated() const noexcept override {
     return false;
+  }
+  [[nodiscard]] std::optional<EmulatedPlace> emulated_place() const override {
+    EmulatedPlace place;
+    const char* const machine = place_ == nullptr ? nullptr : place_(&place.node);
+    if (machine == nullptr) return std::nullopt;
+    place.machine = machine;
+    return place;
   }
   [[nodiscard]] bool has(EntryPoint entry) const noexcept override {
     return functions_[static_cast<std::size_t>(entry)] != nullptr;
@@ -194,6 +202,7 @@ class LoadedDriver final : public Interface {
   std::string library_;
   std::string
       emulated_as_;  // what it says of itself, if it is an emulated driver under the CUDA driver's name; else empty
+  const char* (*place_)(int*) = nullptr;  // where such a driver's memory is
   std::string multicast_off_;
   int version_ = 0;
   std::array<void*, entry_point_count> functions_{};

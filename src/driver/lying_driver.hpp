@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "cuvmm/unique_descriptor.hpp"
 #include "driver/decorator.hpp"
 #include "driver/lies.hpp"
 
@@ -33,6 +34,14 @@ class LyingDriver final : public Decorator<LyingDriver> {
                              CUcontext source_context, size_t bytes, CUstream stream) override;
 
   CUresult cuEventQuery(CUevent event) override;
+
+  // Memory between processes: lying_driver_sharing.cpp.
+  CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const CUmemAllocationProp* properties,
+                       unsigned long long flags) override;
+  CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                        CUmemAllocationHandleType type, unsigned long long flags) override;
+  CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* os_handle,
+                                          CUmemAllocationHandleType type) override;
 
   // Memory, its mappings and grants: lying_driver_memory.cpp.
   CUresult cuMemAddressReserve(CUdeviceptr* pointer, size_t size, size_t alignment, CUdeviceptr hint,
@@ -97,6 +106,16 @@ class LyingDriver final : public Decorator<LyingDriver> {
                                     CUmemGenericAllocationHandle* mapped);
   [[nodiscard]] CUresult map_separately(CUdeviceptr pointer, size_t size, CUmemGenericAllocationHandle handle);
 
+  [[nodiscard]] CUresult export_new_memory(void* shareable, CUmemGenericAllocationHandle like, size_t size);
+  // Whether releasing the handle is to be forgotten; forgets the handle else.
+  [[nodiscard]] bool keeps(CUmemGenericAllocationHandle handle);
+
+  // A descriptor, once more, from which memory was imported.
+  struct Imported {
+    CUmemGenericAllocationHandle handle;
+    UniqueDescriptor descriptor;
+  };
+
   Lies lies_;
   std::mutex mutex_;
   std::uint64_t copies_ = 0;
@@ -105,6 +124,10 @@ class LyingDriver final : public Decorator<LyingDriver> {
   std::map<CUdeviceptr, std::size_t> reserved_;
   std::map<CUdeviceptr, Mapped> mapped_;
   std::map<CUdeviceptr, Mapped> unmapped_;  // whose handles are not released
+  std::map<CUmemGenericAllocationHandle, size_t> created_;
+  std::set<CUmemGenericAllocationHandle> exported_;
+  std::vector<Imported> imported_;
+  bool has_exported_ = false;
 };
 
 }  // namespace cuvmm::driver

@@ -51,7 +51,7 @@ bool LyingDriver::begins_reservation(CUdeviceptr pointer) const {
 // Physical memory.
 
 CUresult LyingDriver::cuMemRelease(CUmemGenericAllocationHandle handle) {
-  if (lies_.keep_released_memory) return CUDA_SUCCESS;
+  if (lies_.keep_released_memory || keeps(handle)) return CUDA_SUCCESS;
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(unmapped_, [&](const auto& former) { return former.second.handle == handle; });

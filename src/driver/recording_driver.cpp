@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <tuple>
@@ -17,40 +16,16 @@ namespace cuvmm::driver {
 
 namespace {
 
-// Pointers to lists of which the driver reads, or whose length stands elsewhere: not a single value written.
-constexpr auto lists =
-    std::to_array<std::string_view>({"attributes", "data", "nodes", "dependencies", "kernel_params", "extra"});
-
-bool is_list(std::string_view name) {
-  for (const std::string_view list : lists)
-    if (list == name) return true;
-  return false;
-}
-
 std::string format_uuid(const CUuuid& uuid) {
   std::string text;
   for (const char byte : uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return text;
 }
 
-template <class T>
-constexpr bool is_written =
-    std::is_pointer_v<T> && !std::is_const_v<std::remove_pointer_t<T>> && !std::is_void_v<std::remove_pointer_t<T>> &&
-    !std::is_function_v<std::remove_pointer_t<T>> && !std::is_same_v<T, CUipcMemHandle*> &&
-    !std::is_same_v<T, CUmemLocation*>;
-
-// Opaque handles (CUcontext and the like) are pointers to types that are never defined.
-template <class T>
-constexpr bool is_opaque_handle =
-    std::is_same_v<T, CUcontext> || std::is_same_v<T, CUstream> || std::is_same_v<T, CUevent> ||
-    std::is_same_v<T, CUmodule> || std::is_same_v<T, CUfunction> || std::is_same_v<T, CUgraph> ||
-    std::is_same_v<T, CUgraphNode> || std::is_same_v<T, CUgraphExec> || std::is_same_v<T, CUmemoryPool> ||
-    std::is_same_v<T, CUuserObject>;
-
 // The text of what the driver wrote through that argument; empty if it writes nothing through it.
 template <class T>
 std::string written_through(std::string_view name, const T& argument) {
-  if constexpr (!is_written<T> || is_opaque_handle<T>) {
+  if constexpr (!is_written<T>) {
     return {};
   } else {
     using Value = std::remove_pointer_t<T>;

@@ -5,6 +5,7 @@
 
 #include "driver/call.hpp"
 #include "driver/convert.hpp"
+#include "peer_refusal.hpp"
 #include "range/mapped_range_impl.hpp"
 #include "refusal.hpp"
 
@@ -93,7 +94,8 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::place(const Extent& extent,
                                                            std::size_t new_size) {
   insert(extent, memories);
   Growth growth(*this, extent, new_size);
-  if (auto placed = map_and_grant(extent); !placed) return placed.failure();
+  if (auto placed = map_and_grant(extent); !placed)
+    return with_unreachable_told(placed.failure(), driver(), grants_, places());
   return growth;
 }
 
@@ -101,6 +103,7 @@ namespace {
 
 // Failures that a machine without a feature was seen to answer when it is asked for.
 bool may_be_for_a_feature(const Failure& failure) noexcept {
+  if (failure.rule_ids == "ACCESS-PEER") return false;
   return failure.code == abi::CUDA_ERROR_UNKNOWN || failure.code == abi::CUDA_ERROR_NOT_SUPPORTED ||
          failure.code == abi::CUDA_ERROR_INVALID_VALUE || failure.code == abi::CUDA_ERROR_INVALID_DEVICE;
 }
@@ -255,7 +258,8 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t 
   const bool split = size_ < mapped_end && mapped_from(size_) != mapped_end;
   *begin = bytes != 0 && (elsewhere || split) ? std::max(size_, mapped_end) : size_;
   if (bytes > SIZE_MAX / 2 - *begin)
-    return refusal(call, fmt::format("bytes = {}", bytes), "No range has that many addresses", "Append less");
+    return refusal(call, fmt::format("bytes = {}", bytes), "No range has that many addresses", "Append less",
+                   "RANGE-FITS");
   const std::size_t end = *begin + bytes;
   if (bytes == 0 || end <= mapped_end) return Growth(*this, Extent(), bytes == 0 ? size_ : end);
   if (auto allowed = check_place(call, {0, granularity_}, where); !allowed) return allowed.failure();
@@ -303,20 +307,21 @@ Result<std::size_t> MappedRange::Impl::append(std::span<const SharedPhysicalMemo
 
 Result<void> MappedRange::Impl::check_place(std::string_view call, const Extent& extent,
                                             const Location& location) const {
-  const auto refuse = [&](std::string rule, std::string way_out) {
+  const auto refuse = [&](std::string rule, std::string way_out, std::string_view rule_id) {
     return refusal(call, fmt::format("offset = {}, bytes = {}, {}", extent.offset, extent.bytes, to_string(location)),
-                   std::move(rule), std::move(way_out));
+                   std::move(rule), std::move(way_out), rule_id);
   };
   if (extent.bytes == 0 || !is_aligned(extent.offset, granularity_) || !is_aligned(extent.bytes, granularity_))
     return refuse(fmt::format("Offset and size are multiples of the granularity, {}, and there is a size",
                               format_bytes(granularity_)),
-                  "Round them: cuvmm::align_up(bytes, range.granularity())");
+                  "Round them: cuvmm::align_up(bytes, range.granularity())",
+                  is_aligned(extent.offset, granularity_) ? "CREATE-SIZE-GRANULARITY" : "MAP-ADDRESS-ALIGNED");
   const auto host_grant = std::find_if(grants_.begin(), grants_.end(), [](const AccessGrant& each) {
     return each.location.kind != LocationKind::device;
   });
   if (location.kind == LocationKind::device && host_grant != grants_.end())
     return refuse("Device memory cannot be granted to the host, and the range's grants name it",
-                  "Keep device memory and host memory in ranges of their own");
+                  "Keep device memory and host memory in ranges of their own", "ACCESS-HOST-LOCATION");
   return {};
 }
 
@@ -326,10 +331,10 @@ Result<void> MappedRange::Impl::map(std::size_t offset, std::size_t bytes) {
   if (auto allowed = check_place(call, extent, properties_.location); !allowed) return allowed;
   if (bytes > SIZE_MAX / 2 || offset > SIZE_MAX / 2 - bytes)
     return refusal(call, fmt::format("offset = {}, bytes = {}", offset, bytes), "No range has that many addresses",
-                   "Map at a smaller offset");
+                   "Map at a smaller offset", "RANGE-FITS");
   if (range::meets(chunks_, extent))
     return refusal(call, fmt::format("offset = {}, bytes = {}", offset, bytes), "Something is mapped there",
-                   "Unmap it first, or use replace()");
+                   "Unmap it first, or use replace()", "MAP-FREE-ADDRESSES");
   if (extent.end() > addresses_->size())
     if (auto room = make_room(call, extent); !room) return room;
   // Exactly what was asked for: behind it something may be mapped.
@@ -348,14 +353,14 @@ Result<void> MappedRange::Impl::map(std::size_t offset, std::size_t bytes) {
 Result<std::size_t> MappedRange::Impl::end_of_memories(std::string_view call, std::size_t offset,
                                                        std::span<const SharedPhysicalMemory> memories) const {
   for (const SharedPhysicalMemory& memory : memories) {
-    const auto refuse = [&](std::string rule, std::string way_out) {
-      return refusal(call, fmt::format("offset = {}", offset), std::move(rule), std::move(way_out));
+    const auto refuse = [&](std::string rule, std::string way_out, std::string_view rule_id = {}) {
+      return refusal(call, fmt::format("offset = {}", offset), std::move(rule), std::move(way_out), rule_id);
     };
     if (!memory) return refuse("There is no memory to map", "Pass memory of a source, of a range, or imported");
     // First of all: an end that wraps lies before its beginning.
     if (memory.size() > SIZE_MAX / 2 || offset > SIZE_MAX / 2 - memory.size())
       return refuse(fmt::format("No range has that many addresses, and the memory has {} bytes", memory.size()),
-                    "Map at a smaller offset, and give memory the size that it was created with");
+                    "Map at a smaller offset, and give memory the size that it was created with", "RANGE-FITS");
     if (memory.memory().driver() != driver())
       return refuse("Range and memory must come from the same driver", "Make both with one Driver");
     if (auto allowed = check_place(call, {offset, memory.size()}, memory.properties().location); !allowed)
@@ -367,20 +372,21 @@ Result<std::size_t> MappedRange::Impl::end_of_memories(std::string_view call, st
 
 Result<void> MappedRange::Impl::map(std::string_view call, std::size_t offset,
                                     std::span<const SharedPhysicalMemory> memories) {
-  const auto refuse = [&](std::size_t at, std::string rule, std::string way_out) {
-    return refusal(call, fmt::format("offset = {}", at), std::move(rule), std::move(way_out));
+  const auto refuse = [&](std::size_t at, std::string rule, std::string way_out, std::string_view rule_id) {
+    return refusal(call, fmt::format("offset = {}", at), std::move(rule), std::move(way_out), rule_id);
   };
   const auto end = end_of_memories(call, offset, memories);
   if (!end) return end.failure();
   const Extent extent{offset, *end - offset};
   if (range::meets(chunks_, extent))
-    return refuse(offset, "Something is mapped there", "Unmap it first, or use replace()");
+    return refuse(offset, "Something is mapped there", "Unmap it first, or use replace()", "MAP-FREE-ADDRESSES");
   if (auto room = make_room(call, extent); !room) return room;
   for (std::size_t at = offset; const SharedPhysicalMemory& memory : memories) {
     if (at + memory.size() > addresses_->reservation_end(at))
       return refuse(
           at, "The memory would lie across two reservations of the range",
-          fmt::format("Map it at {}, or make the range with a larger capacity", addresses_->reservation_end(at)));
+          fmt::format("Map it at {}, or make the range with a larger capacity", addresses_->reservation_end(at)),
+          "MAP-INSIDE-ONE-RESERVATION");
     at += memory.size();
   }
   auto growth = place(extent, memories, std::max(size_, extent.end()));

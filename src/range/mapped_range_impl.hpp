@@ -128,8 +128,9 @@ class MappedRange::Impl {
   MappedRangeOptions options_;
 
  private:
+  // `rule_id`: where the rule is one of the rule book.
   [[nodiscard, gnu::cold]] Failure refusal(std::string_view call, std::string arguments, std::string rule,
-                                           std::string way_out) const;
+                                           std::string way_out, std::string_view rule_id = {}) const;
   [[nodiscard]] std::string name() const;  // "range at 0x... of 4 MiB (6 MiB of 64 GiB)"
 
   // Growing.
@@ -152,6 +153,7 @@ class MappedRange::Impl {
   void undo(const Extent& extent) noexcept;
   void quarantine_what_stays(ChunkMap chunks) noexcept;
 
+  [[nodiscard]] std::vector<Location> places() const;
   void take_rights_back(std::size_t end, std::span<const abi::CUmemAccessDesc> previous);
 
   // Giving back.
@@ -170,6 +172,8 @@ class MappedRange::Impl {
 
   std::vector<std::shared_ptr<const RangeObserver>> observers() const;
   void tell_before_unmap(const Extent& extent) const;
+  template <class Unmap>
+  Result<void> tell_and_unmap(const Extent& chunks, Unmap&& unmap);
   void tell_of_end(const Extent& extent) const;  // as before unmapping, which nothing stops
   void tell_after_map(const Extent& extent) const noexcept;
 

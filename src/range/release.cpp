@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "backoff.hpp"
+#include "peer_refusal.hpp"
 #include "range/mapped_range_impl.hpp"
 #include "report_exception.hpp"
 
@@ -15,9 +16,9 @@ using range::ChunkMap;
 
 // Whether pins and borders of chunks allow it.
 Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent& extent) const {
-  const auto refuse = [&](std::string rule, std::string way_out) {
+  const auto refuse = [&](std::string rule, std::string way_out, std::string_view rule_id = {}) {
     return refusal(call, fmt::format("offset = {}, bytes = {}", extent.offset, extent.bytes), std::move(rule),
-                   std::move(way_out));
+                   std::move(way_out), rule_id);
   };
   std::vector<std::string> reasons;
   for (const auto& each : pins_)
@@ -28,13 +29,14 @@ Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent&
   if (extent.offset > addresses_->size() || extent.bytes > addresses_->size() - extent.offset)
     return refuse(
         fmt::format("The range has {} of addresses, and the bytes end behind them", format_bytes(addresses_->size())),
-        "Give fewer bytes: those of chunks(), or up to size()");
+        "Give fewer bytes: those of chunks(), or up to size()", "UNMAP-IN-RESERVATION");
   for (const std::size_t border : {extent.offset, extent.end()}) {
     const auto found = range::chunk_at_or_after(chunks_, border);
     if (found == chunks_.end() || found->first >= border) continue;
     return refuse(fmt::format("Chunks are unmapped whole, and one of {} begins at {}",
                               format_bytes(found->second.size()), format_bytes(found->first)),
-                  "Give borders of chunks (chunks() lists them), or choose smaller ones with a ChunkPolicy");
+                  "Give borders of chunks (chunks() lists them), or choose smaller ones with a ChunkPolicy",
+                  "UNMAP-WHOLE-MAPPINGS");
   }
   return {};
 }
@@ -124,6 +126,20 @@ void MappedRange::Impl::tell_after_map(const Extent& extent) const noexcept {
   }
 }
 
+// Observers that were told hear of what stays all the same, however the unmapping ends.
+template <class Unmap>
+Result<void> MappedRange::Impl::tell_and_unmap(const Extent& chunks, Unmap&& unmap) {
+  tell_before_unmap(chunks);
+  try {
+    Result<void> result = unmap();
+    if (!result) tell_after_map(chunks);
+    return result;
+  } catch (...) {
+    tell_after_map(chunks);
+    throw;
+  }
+}
+
 // From the first chunk there to the last.
 MappedRange::Impl::Extent MappedRange::Impl::chunks_in(const Extent& extent) const {
   const auto first = chunks_.lower_bound(extent.offset);
@@ -148,10 +164,18 @@ void MappedRange::Impl::put_back(ChunkMap&& chunks) noexcept {
 
 Result<void> MappedRange::Impl::unmap_now(const Extent& extent) {
   const std::size_t before = chunks_.size();
-  Result<void> result =
-      addresses_->unmap(chunks_, chunks_.lower_bound(extent.offset), chunks_.lower_bound(extent.end()), mapped_bytes_);
-  if (chunks_.size() != before) ++generation_;
-  return result;
+  const auto count_change = [&] {
+    if (chunks_.size() != before) ++generation_;
+  };
+  try {
+    Result<void> result = addresses_->unmap(chunks_, chunks_.lower_bound(extent.offset),
+                                            chunks_.lower_bound(extent.end()), mapped_bytes_);
+    count_change();
+    return result;
+  } catch (...) {
+    count_change();
+    throw;
+  }
 }
 
 // Behind the device's work. What could not be retired is the range's as before.
@@ -183,10 +207,7 @@ Result<void> MappedRange::Impl::unmap(std::string_view call, std::size_t offset,
   // Observers are told when nothing but the driver itself can stand in the way.
   if (!options_.retire_queue)
     if (auto waited = wait_for_device(call); !waited) return waited;
-  tell_before_unmap(chunks);
-  Result<void> result = options_.retire_queue ? retire(chunks) : unmap_now(chunks);
-  if (!result) tell_after_map(chunks);  // what they were told of did not happen
-  return result;
+  return tell_and_unmap(chunks, [&] { return options_.retire_queue ? retire(chunks) : unmap_now(chunks); });
 }
 
 Result<void> MappedRange::Impl::truncate(std::size_t bytes) {
@@ -206,8 +227,10 @@ Result<void> MappedRange::Impl::remap(ChunkMap& chunk) {
   if (descriptors_.empty()) return {};
   try {
     Result<void> granted = addresses_->set_access({offset, memory.size()}, descriptors_);
-    if (!granted) quarantine_what_stays(std::move(chunk));
-    return granted;
+    if (granted) return granted;
+    const Location place = memory.properties().location;
+    quarantine_what_stays(std::move(chunk));
+    return with_unreachable_told(granted.failure(), driver(), grants_, std::span(&place, 1));
   } catch (...) {
     quarantine_what_stays(std::move(chunk));
     throw;
@@ -262,15 +285,12 @@ Result<SharedPhysicalMemory> MappedRange::Impl::replace(std::size_t offset, cons
   ChunkMap with_previous;
   with_new.emplace(offset, memory);
   with_previous.emplace(offset, previous);
-  tell_before_unmap(extent);
-  if (auto unmapped = unmap_now(extent); !unmapped) {
-    tell_after_map(extent);
-    return unmapped.failure();
-  }
+  if (auto unmapped = tell_and_unmap(extent, [&] { return unmap_now(extent); }); !unmapped) return unmapped.failure();
   Result<void> result;
   std::exception_ptr thrown;
   ChunkMap* const renewed = remap_one_of({&with_new, &with_previous}, result, thrown);
   if (renewed != nullptr) {
+    if (renewed->begin()->second.properties().location != properties_.location) several_locations_ = true;
     put_back(std::move(*renewed));
     tell_after_map(extent);
   }
@@ -291,10 +311,19 @@ void MappedRange::Impl::close() {
   addresses_->clear_quarantine({0, addresses_->size()}).value();
   wait_for_retired("MappedRange::close", {0, addresses_->size()}).value();
   if (!chunks_.empty()) tell_before_unmap(chunks_in(whole));
-  const Result<void> unmapped = addresses_->unmap(chunks_, chunks_.begin(), chunks_.end(), mapped_bytes_);
-  size_ = range::end_of(chunks_);
-  ++generation_;
-  if (!chunks_.empty()) tell_after_map(chunks_in(whole));  // of those that stay
+  const auto conclude = [&] {
+    size_ = range::end_of(chunks_);
+    ++generation_;
+    if (!chunks_.empty()) tell_after_map(chunks_in(whole));  // of those that stay
+  };
+  Result<void> unmapped;
+  try {
+    unmapped = addresses_->unmap(chunks_, chunks_.begin(), chunks_.end(), mapped_bytes_);
+  } catch (...) {
+    conclude();
+    throw;
+  }
+  conclude();
   unmapped.value();
   addresses_->free();
 }

@@ -5,6 +5,7 @@
 
 #include "cuvmm/device.hpp"
 #include "driver/convert.hpp"
+#include "peer_refusal.hpp"
 #include "range/mapped_range_impl.hpp"
 
 namespace cuvmm {
@@ -54,27 +55,41 @@ std::optional<range::Flaw> range::flaw_in(const AccessGrant& grant) {
               "Grant AccessRights::read or read_write, or none"};
 }
 
+// Where its memory lies; as long as it has none, where that is to lie.
+std::vector<Location> MappedRange::Impl::places() const {
+  std::vector<Location> found;
+  if (chunks_.empty()) found.push_back(properties_.location);
+  for (const auto& chunk : chunks_) {
+    const Location& place = chunk.second.properties().location;
+    if (std::find(found.begin(), found.end(), place) == found.end()) found.push_back(place);
+  }
+  return found;
+}
+
 Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
   const auto is_of_host = [](const Location& location) { return location.kind != LocationKind::device; };
   for (const AccessGrant& each : changes) {
     if (auto flaw = range::flaw_in(each))
-      return refusal("MappedRange::grant", to_string(each.location), std::move(flaw->rule), flaw->way_out);
+      return refusal("MappedRange::grant", to_string(each.location), std::move(flaw->rule), flaw->way_out,
+                     "ACCESS-DESCRIPTORS");
     if (!is_of_host(each.location) || each.rights == AccessRights::none) continue;
     const bool device_memory = std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
       return !is_of_host(chunk.second.properties().location);
     });
     if (device_memory || (chunks_.empty() && !is_of_host(properties_.location)))
       return refusal("MappedRange::grant", to_string(each.location), "Device memory cannot be granted to the host",
-                     "Use memory of the host (LocationKind::host_numa), or copy");
+                     "Use memory of the host (LocationKind::host_numa), or copy", "ACCESS-HOST-LOCATION");
   }
   if (changes.empty()) return {};
-  if (chunks_.empty()) {  // else the driver finds it out
+  if (chunks_.empty()) {  // else the driver finds out what cannot be
     const Result<int> devices = try_device_count(driver());
     if (!devices) return devices.failure();
     for (const AccessGrant& each : changes)
       if (each.location.kind == LocationKind::device && (each.location.id < 0 || each.location.id >= *devices))
         return refusal("MappedRange::grant", to_string(each.location),
-                       fmt::format("There is no such device; the driver has {}", *devices), "Name one that there is");
+                       fmt::format("There is no such device; the driver has {}", *devices), "Name one that there is",
+                       "ACCESS-DESCRIPTORS");
+    if (auto unreachable = unreachable_in(driver(), "MappedRange::grant", changes, places())) return *unreachable;
   }
   std::vector<AccessGrant> after = changed(grants_, changes);
   std::vector<abi::CUmemAccessDesc> descriptors = range::descriptors_of(after);
@@ -87,7 +102,7 @@ Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
     if (Result<void> granted = addresses_->set_access(run.extent, wanted); !granted) {
       const bool here_too = range::may_have_been_done(granted.failure());
       take_rights_back(here_too ? run.extent.end() : run.extent.offset, previous);
-      return granted;
+      return with_unreachable_told(granted.failure(), driver(), changes, places());
     }
     first = run.next;
   }
@@ -115,17 +130,12 @@ Result<void> MappedRange::Impl::revoke(const Location& location) {
 
 std::vector<DeviceOrdinal> MappedRange::Impl::grant_where_reachable(std::span<const DeviceOrdinal> devices,
                                                                     AccessRights rights) {
-  std::vector<Location> places;
-  if (chunks_.empty()) places.push_back(properties_.location);
-  for (const auto& chunk : chunks_) {
-    const Location& place = chunk.second.properties().location;
-    if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
-  }
+  const std::vector<Location> memory = places();
   std::vector<AccessGrant> grants;
   std::vector<DeviceOrdinal> others;
   for (const DeviceOrdinal ordinal : devices) {
     const Device device = driver().device(ordinal);
-    const bool reaches = std::all_of(places.begin(), places.end(), [&](const Location& place) {
+    const bool reaches = std::all_of(memory.begin(), memory.end(), [&](const Location& place) {
       return place.kind != LocationKind::device || place.id == ordinal.value ||
              device.can_access_peer(driver().device(DeviceOrdinal(place.id)));
     });

@@ -9,6 +9,8 @@ namespace cuvmm::sharing {
 
 namespace {
 
+constexpr int most_messages_at_once = 1024;
+
 Deadline now() {
   return Deadline::at(Deadline::Clock::now());
 }
@@ -40,8 +42,10 @@ void AttachedRange::Impl::take(const Result<Message>& message) {
   }
 }
 
+// The socket holds fewer messages than are taken at once: what else comes, the publisher sent meanwhile.
 RangeNews AttachedRange::Impl::poll() {
-  for (bool more = !gone_; more && !gone_;) {
+  bool more = true;
+  for (int taken = 0; more && !gone_ && taken < most_messages_at_once; ++taken) {
     const auto message = socket_.try_receive(now());
     more = message.has_value();
     take(message);
@@ -55,6 +59,16 @@ RangeNews AttachedRange::Impl::news() const noexcept {
           .publisher_gone = gone_};
 }
 
+Failure AttachedRange::Impl::no_news() const {
+  Failure failure;
+  failure.kind = ErrorKind::timed_out;
+  failure.call = "AttachedRange::wait";
+  failure.arguments = fmt::format("name = '{}'", name_);
+  failure.reason = "the publisher goes on sending what is no news, and no news came before the deadline";
+  failure.way_out = "Wait again, or have the process that published the range looked at";
+  return failure;
+}
+
 RangeNews AttachedRange::Impl::wait(const Deadline& deadline) {
   RangeNews found = poll();
   while (!found) {
@@ -62,6 +76,7 @@ RangeNews AttachedRange::Impl::wait(const Deadline& deadline) {
     if (!message && message.failure().kind == ErrorKind::timed_out) raise(message.failure());
     take(message);
     found = news();
+    if (!found && deadline.passed()) raise(no_news());
   }
   return found;
 }

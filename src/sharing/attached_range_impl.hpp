@@ -32,6 +32,7 @@ class AttachedRange::Impl {
  private:
   void take(const Result<Message>& message);
   [[nodiscard]] RangeNews news() const noexcept;
+  [[nodiscard]] Failure no_news() const;
   void tell_mapped(const Deadline& deadline);
   // All of them or none.
   [[nodiscard]] static Result<void> map_all(MappedRange& range, const std::vector<ImportedChunk>& chunks);

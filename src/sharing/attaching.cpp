@@ -24,15 +24,25 @@ std::optional<Failure> wrong_with(std::string_view name, const AttachOptions& op
   return std::nullopt;
 }
 
-Result<Terms> ask_for_terms(DescriptorSocket& publisher, std::string_view name, AccessRights rights,
-                            const Deadline& deadline) {
-  const auto bytes = encode(AttachRequest{std::string(name), rights});
-  auto answer = publisher.try_ask({.kind = attach_message, .bytes = bytes}, deadline);
-  if (!answer) return answer.failure();
-  const auto terms = answer->kind == terms_message ? decode_terms(answer->bytes) : std::nullopt;
+// The terms, and the answer about the first chunks, which is asked for at once: waiting for a reply costs more than an
+// answer that turns out to be of no use.
+struct Offer {
+  Terms terms;
+  Message chunks;
+};
+
+Result<Offer> ask_for_offer(DescriptorSocket& publisher, std::string_view name, AccessRights rights,
+                            const Locality& here, const Deadline& deadline) {
+  const auto attach = encode(AttachRequest{std::string(name), rights, here});
+  const auto fetch = encode(FetchRequest{0});
+  const MessageView requests[] = {{.kind = attach_message, .bytes = attach}, {.kind = fetch_message, .bytes = fetch}};
+  auto answers = publisher.try_ask_all(requests, deadline);
+  if (!answers) return answers.failure();
+  const Message& first = answers->front();
+  const auto terms = first.kind == terms_message ? decode_terms(first.bytes) : std::nullopt;
   if (!terms || terms->rights != rights || terms->standing.chunks == 0)
     return wrong_answer(publisher, "the terms cannot be read, or are others than were asked for");
-  return *terms;
+  return Offer{*terms, std::move(answers->back())};
 }
 
 // Reserves, once, exactly what is needed; nobody may access it yet.
@@ -59,20 +69,22 @@ Result<std::unique_ptr<AttachedRange::Impl>> AttachedRange::Impl::attach(const D
                                                                          const Deadline& deadline) try {
   if (auto wrong = wrong_with(name, options)) return *wrong;
   ChunkImporter importer(driver);
-  const auto terms = ask_for_terms(publisher, name, options.rights, deadline);
-  if (!terms) return terms.failure();
-  const Standing& standing = terms->standing;
+  auto offer = ask_for_offer(publisher, name, options.rights, Locality::of(driver), deadline);
+  if (!offer) return offer.failure();
+  const Terms& terms = offer->terms;
+  const Standing& standing = terms.standing;
   const auto chunks = importer.import_from(
-      publisher, {.publication = standing.publication, .until = standing.chunks, .extent = standing.extent}, deadline);
+      publisher, {.publication = standing.publication, .until = standing.chunks, .extent = standing.extent}, deadline,
+      std::move(offer->chunks));
   if (!chunks) return chunks.failure();
   const Location granted =
       options.device ? Location::device(*options.device) : chunks->front().memory.properties().location;
-  auto range = reserve(driver, *terms, chunks->front(), granted, options);
+  auto range = reserve(driver, terms, chunks->front(), granted, options);
   if (!range) return range.failure();
   if (auto mapped = map_all(*range, *chunks); !mapped) return mapped.failure();
-  const AccessGrant grant{granted, terms->rights};
+  const AccessGrant grant{granted, terms.rights};
   if (auto given = range->try_grant(std::span(&grant, 1)); !given) return given.failure();
-  auto attached = std::make_unique<Impl>(std::string(name), std::move(publisher), std::move(importer), *terms,
+  auto attached = std::make_unique<Impl>(std::string(name), std::move(publisher), std::move(importer), terms,
                                          std::move(range).value());
   attached->tell_mapped(deadline);
   return attached;

@@ -38,21 +38,24 @@ std::optional<std::string> fault_in(const ChunkTable& table, const WantedChunks&
   return std::nullopt;
 }
 
-Result<FetchedChunks> fetch(DescriptorSocket& publisher, const WantedChunks& wanted, const Deadline& deadline) {
-  auto answer = publisher.try_ask({.kind = fetch_message, .bytes = encode(FetchRequest{wanted.first})}, deadline);
-  if (!answer) return answer.failure();
-  if (answer->kind != chunks_message)
-    return wrong_answer(publisher, fmt::format("a message of kind {} came instead of chunks", answer->kind));
-  auto table = decode_chunk_table(answer->bytes);
+Result<Message> ask_for_chunks(DescriptorSocket& publisher, std::uint32_t first, const Deadline& deadline) {
+  const auto request = encode(FetchRequest{first});
+  return publisher.try_ask({.kind = fetch_message, .bytes = request}, deadline);
+}
+
+Result<FetchedChunks> checked(Message answer, const DescriptorSocket& publisher, const WantedChunks& wanted) {
+  if (answer.kind != chunks_message)
+    return wrong_answer(publisher, fmt::format("a message of kind {} came instead of chunks", answer.kind));
+  auto table = decode_chunk_table(answer.bytes);
   if (!table) return wrong_answer(publisher, "the table of chunks cannot be read");
   if (auto fault = fault_in(*table, wanted)) return wrong_answer(publisher, std::move(*fault));
   const auto by_descriptor = std::count_if(table->chunks.begin(), table->chunks.end(), [](const ChunkFacts& each) {
     return each.type == HandleType::posix_file_descriptor;
   });
-  if (static_cast<std::size_t>(by_descriptor) != answer->descriptors.size())
+  if (static_cast<std::size_t>(by_descriptor) != answer.descriptors.size())
     return wrong_answer(publisher,
-                        fmt::format("{} descriptors came for {} chunks", answer->descriptors.size(), by_descriptor));
-  return FetchedChunks{std::move(table->chunks), std::move(answer->descriptors)};
+                        fmt::format("{} descriptors came for {} chunks", answer.descriptors.size(), by_descriptor));
+  return FetchedChunks{std::move(table->chunks), std::move(answer.descriptors)};
 }
 
 }  // namespace
@@ -76,11 +79,17 @@ Result<SharedPhysicalMemory> ChunkImporter::import_one(const ChunkFacts& facts, 
 }
 
 Result<std::vector<ImportedChunk>> ChunkImporter::import_from(DescriptorSocket& publisher, const WantedChunks& wanted,
-                                                              const Deadline& deadline) const {
+                                                              const Deadline& deadline,
+                                                              std::optional<Message> answer) const {
   WantedChunks rest = wanted;
   std::vector<ImportedChunk> chunks;
-  while (rest.first < rest.until) {
-    auto fetched = fetch(publisher, rest, deadline);
+  for (; rest.first < rest.until; answer.reset()) {
+    if (!answer) {
+      auto asked = ask_for_chunks(publisher, rest.first, deadline);
+      if (!asked) return asked.failure();
+      answer = std::move(asked).value();
+    }
+    auto fetched = checked(std::move(*answer), publisher, rest);
     if (!fetched) return fetched.failure();
     auto descriptor = fetched->descriptors.begin();
     for (const ChunkFacts& each : fetched->facts) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "cuvmm/shared_physical_memory.hpp"
@@ -31,9 +32,10 @@ class ChunkImporter {
   // Learns the identities of the driver's devices: the publisher's ordinals mean nothing here.
   explicit ChunkImporter(const Driver& driver);
 
-  // All of them or none.
+  // All of them or none. The answer to the request for the first of them may have come already.
   [[nodiscard]] Result<std::vector<ImportedChunk>> import_from(DescriptorSocket& publisher, const WantedChunks& wanted,
-                                                               const Deadline& deadline) const;
+                                                               const Deadline& deadline,
+                                                               std::optional<Message> answer = {}) const;
 
  private:
   [[nodiscard]] Result<SharedPhysicalMemory> import_one(const ChunkFacts& facts, const ShareableHandle& handle) const;

@@ -137,6 +137,7 @@ Result<void> DescriptorSocket::introduce(const ConnectionOptions& options, const
   const auto theirs = decode_introduction(answer->bytes);
   if (answer->kind != welcome_kind || !theirs)
     return give_up(failure_of_peer(ErrorKind::protocol_violation, connecting, "the listener's answer is no welcome"));
+  locality_ = options.locality;
   peer_locality_ = theirs->locality;
   return {};
 }
@@ -159,6 +160,7 @@ Result<void> DescriptorSocket::welcome(const ConnectionOptions& options, const D
     return different_hosts(accepting, "The listener", mine, "the newcomer", theirs->locality);
   const auto answer = encode(Introduction{mine, {}});
   if (auto said = send_message({accepting, {.kind = welcome_kind, .bytes = answer}}, deadline); !said) return said;
+  locality_ = mine;
   peer_locality_ = theirs->locality;
   limits_ = options.limits;
   return {};

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sharing/wire.hpp"
+#include "sharing/locality_fields.hpp"
 
 namespace cuvmm::sharing {
 
@@ -35,7 +35,7 @@ void visit_sizes(SomeFailure& failure, Visit&& visit) {
 
 std::vector<std::byte> encode(const Introduction& introduction) {
   Writer writer;
-  writer.text(introduction.locality.host).text(introduction.locality.boot_id).text(introduction.locality.shared_memory);
+  write(writer, introduction.locality);
   writer.text(introduction.token);
   return writer.take();
 }
@@ -43,9 +43,7 @@ std::vector<std::byte> encode(const Introduction& introduction) {
 std::optional<Introduction> decode_introduction(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   Introduction introduction;
-  introduction.locality.host = reader.text(most_text_bytes);
-  introduction.locality.boot_id = reader.text(most_text_bytes);
-  introduction.locality.shared_memory = reader.text(most_text_bytes);
+  introduction.locality = read_locality(reader);
   introduction.token = reader.text(most_token_bytes);
   if (!reader.complete()) return std::nullopt;
   return introduction;

@@ -189,7 +189,7 @@ Result<void> DescriptorSocket::send_packet(const Outgoing& message, std::span<co
     } else if (error == EBADF) {
       return bad_descriptor(message.call, message.content.descriptors);
     } else if (says_that_the_peer_is_gone(error)) {
-      if (auto told = last_words()) return *told;
+      if (auto told = last_words(message.first_awaited)) return *told;
       return failure_of_peer(ErrorKind::peer_gone, message.call, "the peer has closed the connection, or has ended");
     } else {
       return system_failure(message.call, fmt::format("peer = {}", peer_name()), error);
@@ -325,13 +325,14 @@ bool DescriptorSocket::keep(Message& message) {
   return true;
 }
 
-std::optional<Failure> DescriptorSocket::last_words() {
+std::optional<Failure> DescriptorSocket::last_words(std::uint32_t first_awaited) {
   constexpr std::string_view call = "DescriptorSocket::send";
   Patience now{Deadline::at(Deadline::Clock::now())};
   while (socket_) {
     auto message = receive_any(call, now);
     if (!message) return std::nullopt;
-    if (message->kind == failure_kind && !message->is_reply) return refusal_of(*message, call);
+    const bool is_answer = message->is_reply && first_awaited != 0 && message->number >= first_awaited;
+    if (message->kind == failure_kind && (is_answer || !message->is_reply)) return refusal_of(*message, call);
     if (message->kind != failure_kind) static_cast<void>(keep(*message));
   }
   return std::nullopt;
@@ -356,16 +357,21 @@ Result<Message> DescriptorSocket::try_receive(const Deadline& deadline) {
   }
 }
 
-Result<Message> DescriptorSocket::try_ask(const MessageView& request, const Deadline& deadline) {
-  constexpr std::string_view call = "DescriptorSocket::ask";
+// The number that its reply will have.
+Result<std::uint32_t> DescriptorSocket::send_request(std::string_view call, const MessageView& request,
+                                                     const Deadline& deadline, std::uint32_t first_awaited) {
   if (auto allowed = check_sendable(call, request); !allowed) return allowed.failure();
   last_asked_ = ++last_number_;
-  if (auto sent = send_message({call, request, last_asked_}, deadline); !sent) return sent.failure();
-  Patience patience{deadline};
+  const Outgoing message{.call = call, .content = request, .number = last_asked_, .first_awaited = first_awaited};
+  if (auto sent = send_message(message, deadline); !sent) return sent.failure();
+  return last_asked_;
+}
+
+Result<Message> DescriptorSocket::receive_reply(std::string_view call, std::uint32_t number, Patience& patience) {
   for (;;) {
     auto message = receive_any(call, patience);
     if (!message) return message;
-    if (message->is_reply && message->number != last_asked_) continue;
+    if (message->is_reply && message->number != number) continue;
     if (message->kind == failure_kind) return refusal_of(*message, call);
     if (message->is_reply) return message;
     if (!keep(*message))
@@ -375,6 +381,33 @@ Result<Message> DescriptorSocket::try_ask(const MessageView& request, const Dead
                       "much to be kept",
                       kept_.size(), kept_bytes_, kept_descriptors_, message->bytes.size())));
   }
+}
+
+Result<Message> DescriptorSocket::try_ask(const MessageView& request, const Deadline& deadline) {
+  constexpr std::string_view call = "DescriptorSocket::ask";
+  const auto number = send_request(call, request, deadline);
+  if (!number) return number.failure();
+  Patience patience{deadline};
+  return receive_reply(call, *number, patience);
+}
+
+Result<std::vector<Message>> DescriptorSocket::try_ask_all(std::span<const MessageView> requests,
+                                                           const Deadline& deadline) {
+  constexpr std::string_view call = "DescriptorSocket::ask_all";
+  std::vector<std::uint32_t> numbers;
+  for (const MessageView& each : requests) {
+    const auto number = send_request(call, each, deadline, numbers.empty() ? 0 : numbers.front());
+    if (!number) return number.failure();
+    numbers.push_back(*number);
+  }
+  Patience patience{deadline};
+  std::vector<Message> replies;
+  for (const std::uint32_t number : numbers) {
+    auto reply = receive_reply(call, number, patience);
+    if (!reply) return reply.failure();
+    replies.push_back(std::move(reply).value());
+  }
+  return replies;
 }
 
 }  // namespace cuvmm::sharing

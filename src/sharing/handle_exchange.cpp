@@ -6,6 +6,7 @@
 
 #include "refusal.hpp"
 #include "sharing/handles_message.hpp"
+#include "sharing/locality_refusal.hpp"
 #include "sharing/memory_size.hpp"
 #include "sharing/outgoing.hpp"
 #include "sharing/wire.hpp"
@@ -55,7 +56,35 @@ Result<ShareableHandle> next_handle(Reader& reader, std::span<UniqueDescriptor>&
   return no_handles(fmt::format("there is no handle type {}", type));
 }
 
+Failure not_reaching(std::string_view call, const Locality& here, const Locality& there) {
+  return different_hosts(call, "This process", here, "its peer", there);
+}
+
+// Whether that handle means anything at the other end, as far as both ends have told where they are.
+Result<void> require_reach(HandleType type, const std::optional<Locality>& here, const std::optional<Locality>& there) {
+  if (!here || !there || same_node(*here, *there)) return {};
+  if (type == HandleType::fabric && same_machine(*here, *there)) return {};
+  return not_reaching(sending, *here, *there);
+}
+
 }  // namespace
+
+Result<ShareableHandle> try_export_for(const DescriptorSocket& socket, const PhysicalMemory& memory) {
+  constexpr std::string_view call = "export_for";
+  const HandleTypes types = memory.properties().handle_types;
+  const Locality here = Locality::of(memory.driver());
+  const auto& there = socket.peer_locality();
+  if (there && !same_machine(here, *there)) return not_reaching(call, here, *there);
+  const bool within_node = !there || same_node(here, *there);
+  if (within_node && (types.contains(HandleType::posix_file_descriptor) || !types.contains(HandleType::fabric)))
+    return ShareableHandle::try_export_from(memory, HandleType::posix_file_descriptor);
+  if (!types.contains(HandleType::fabric)) return not_reaching(call, here, *there);
+  return ShareableHandle::try_export_from(memory, HandleType::fabric);
+}
+
+ShareableHandle export_for(const DescriptorSocket& socket, const PhysicalMemory& memory) {
+  return try_export_for(socket, memory).value();
+}
 
 Result<void> try_send_handles(DescriptorSocket& socket, std::span<const HandleOfMemory> handles,
                               const Deadline& deadline) {
@@ -64,6 +93,8 @@ Result<void> try_send_handles(DescriptorSocket& socket, std::span<const HandleOf
   for (const HandleOfMemory& each : handles) {
     if (auto sound = require_size_of_memory(sending, each.bytes, "Pass PhysicalMemory::size() with the handle"); !sound)
       return sound;
+    if (auto reaches = require_reach(each.handle.type(), socket.locality_, socket.peer_locality_); !reaches)
+      return reaches;
     writer.number(std::uint64_t{each.bytes}).number(static_cast<std::uint32_t>(each.handle.type()));
     if (each.handle.type() == HandleType::fabric)
       writer.raw(each.handle.fabric_bytes());

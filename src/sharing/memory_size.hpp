@@ -20,7 +20,7 @@ inline constexpr std::size_t most_bytes_of_memory = SIZE_MAX / 2;
   if (bytes != 0 && bytes <= most_bytes_of_memory) return {};
   return invalid_use(call, fmt::format("bytes = {}", bytes),
                      bytes == 0 ? "A handle does not tell the size of its memory" : "No memory is that large",
-                     std::string(way_out));
+                     std::string(way_out), "MAP-WHOLE-ALLOCATION");
 }
 
 }  // namespace cuvmm::sharing

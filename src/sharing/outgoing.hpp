@@ -14,6 +14,7 @@ struct DescriptorSocket::Outgoing {
   MessageView content;
   std::uint32_t number = 0;
   bool is_reply = false;
+  std::uint32_t first_awaited = 0;  // of earlier requests whose replies are still to come; 0 for none
 };
 
 // Refuses a token and a locality that the other end would not take.

@@ -15,7 +15,23 @@ std::string text_of(const ChunkInfo& chunk) {
 
 Failure cut_chunk(std::string_view call, const ChunkInfo& chunk, std::size_t begin, std::size_t end) {
   return invalid_use(call, fmt::format("offset = {}, bytes = {}, {}", begin, end - begin, text_of(chunk)),
-                     "Memory cannot be divided: only whole chunks are published", "See MappedRange::chunks()");
+                     "Memory cannot be divided: only whole chunks are published", "See MappedRange::chunks()",
+                     "MAP-WHOLE-ALLOCATION");
+}
+
+// What this node has it for; that it cannot be had is no failure where nobody of another node comes.
+void add_fabric_handle(OfferedChunk& chunk) {
+  if (chunk.facts.type == HandleType::fabric) {
+    chunk.fabric = chunk.facts.fabric;
+    return;
+  }
+  const PhysicalMemory& memory = chunk.memory.memory();
+  if (!memory.properties().handle_types.contains(HandleType::fabric)) return;
+  auto exported = ShareableHandle::try_export_from(memory, HandleType::fabric);
+  if (exported)
+    chunk.fabric = exported->fabric_bytes();
+  else
+    chunk.why_no_fabric = exported.failure().message();
 }
 
 Result<OfferedChunk> export_chunk(const MappedRange& range, std::size_t origin, const ChunkInfo& chunk) {
@@ -32,7 +48,9 @@ Result<OfferedChunk> export_chunk(const MappedRange& range, std::size_t origin, 
   if (type == HandleType::fabric) facts.fabric = handle->fabric_bytes();
   if (properties.location.kind == LocationKind::device)
     facts.device = range.driver().device(DeviceOrdinal(properties.location.id)).uuid();
-  return OfferedChunk{facts, std::move(handle).value(), std::move(memory)};
+  OfferedChunk offered{facts, std::move(handle).value(), std::move(memory)};
+  add_fabric_handle(offered);
+  return offered;
 }
 
 }  // namespace

@@ -7,14 +7,17 @@
 #include <vector>
 
 #include "cuvmm/mapped_range.hpp"
+#include "cuvmm/sharing/locality.hpp"
 #include "sharing/range_messages.hpp"
 
 namespace cuvmm::sharing {
 
 struct OfferedChunk {
-  ChunkFacts facts;
+  ChunkFacts facts;  // with the handle for this node
   ShareableHandle handle;
-  SharedPhysicalMemory memory;  // fabric handles keep nothing alive
+  SharedPhysicalMemory memory;          // fabric handles keep nothing alive
+  std::optional<FabricBytes> fabric{};  // for other nodes, if it can be exported so
+  std::string why_no_fabric{};          // where it was made for that, and cannot all the same
 };
 
 // All of it is exported, so that to offer it takes no driver call.
@@ -36,6 +39,7 @@ struct Publication {
   AccessRights rights = AccessRights::read;
   PublishedPart part;
   std::uint64_t number = 0;  // a random one
+  Locality locality;         // of the range's driver
 
   std::uint64_t generation = 0;
   PublishedContent content;

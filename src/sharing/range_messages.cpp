@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sharing/wire.hpp"
+#include "sharing/locality_fields.hpp"
 
 namespace cuvmm::sharing {
 
@@ -89,6 +89,7 @@ std::vector<std::byte> encode(const AttachRequest& request) {
   Writer writer;
   writer.text(request.name);
   write(writer, request.rights);
+  write(writer, request.locality);
   return writer.take();
 }
 
@@ -97,6 +98,7 @@ std::optional<AttachRequest> decode_attach_request(std::span<const std::byte> by
   AttachRequest request;
   request.name = reader.text(most_name_bytes);
   const auto rights = read_rights(reader);
+  request.locality = read_locality(reader);
   if (!reader.complete() || !rights || request.name.empty()) return std::nullopt;
   request.rights = *rights;
   return request;

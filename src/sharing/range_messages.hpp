@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuvmm/access_grant.hpp"
+#include "cuvmm/sharing/locality.hpp"
 #include "cuvmm/sharing/message.hpp"
 #include "cuvmm/sharing/shareable_handle.hpp"
 #include "cuvmm/sharing/withdrawal.hpp"
@@ -38,6 +39,7 @@ using DeviceUuid = std::array<std::byte, 16>;
 struct AttachRequest {
   std::string name;
   AccessRights rights = AccessRights::none;
+  Locality locality{};  // of the driver that is to import
 };
 
 // How a publication stands.

@@ -158,6 +158,7 @@ Result<PublishedRange> RangePublisher::try_publish(std::string_view name, Mapped
   publication->rights = options.rights;
   publication->part = {range.address(), options.offset, options.bytes == 0};
   publication->number = random_number();
+  publication->locality = Locality::of(range.driver());
   publication->pin = range.pin(fmt::format("it is published as '{}'", name));
   auto chunks = export_chunks(publishing, range, options.offset, options.offset, end);
   if (!chunks) return chunks.failure();

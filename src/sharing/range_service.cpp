@@ -13,6 +13,7 @@
 
 #include "refusal.hpp"
 #include "sharing/descriptor_facts.hpp"
+#include "sharing/locality_refusal.hpp"
 
 namespace cuvmm::sharing {
 
@@ -49,6 +50,31 @@ Failure not_permitted(std::string arguments, std::string reason, std::string way
   failure.feature = "attaching to a published range";
   failure.reason = std::move(reason);
   failure.way_out = std::move(way_out);
+  return failure;
+}
+
+// Why none of the handles that there are would mean anything where the request comes from.
+std::optional<Failure> unreachable_for(const AttachRequest& request, const Publication& publication) {
+  if (same_node(publication.locality, request.locality)) return std::nullopt;
+  Failure failure = different_hosts(serving, "The publisher", publication.locality, "the attacher", request.locality);
+  failure.arguments = fmt::format("name = '{}'", request.name);
+  if (!same_machine(publication.locality, request.locality)) return failure;
+  const auto& chunks = publication.content.chunks;
+  const auto without =
+      std::find_if(chunks.begin(), chunks.end(), [](const OfferedChunk& each) { return !each.fabric; });
+  if (without == chunks.end()) return std::nullopt;
+  if (!without->why_no_fabric.empty()) failure.reason += "; a fabric handle cannot be had: " + without->why_no_fabric;
+  return failure;
+}
+
+Failure no_fabric_handle(const Publication& publication) {
+  Failure failure;
+  failure.kind = ErrorKind::not_supported;
+  failure.call = serving;
+  failure.arguments = fmt::format("name = '{}'", publication.name);
+  failure.feature = "sharing with another node";
+  failure.reason = "some of what was appended has no fabric handle";
+  failure.way_out = "Append memory that was created with HandleType::fabric, or detach";
   return failure;
 }
 
@@ -323,6 +349,17 @@ std::size_t RangeService::leases_of_publications() const noexcept {
       std::count_if(leases_.begin(), leases_.end(), [](const Lease& each) { return each.publication != nullptr; }));
 }
 
+std::optional<Failure> RangeService::wrong_with(const AttachRequest& request, const Publication& publication) const {
+  const auto name = fmt::format("name = '{}', rights = {}", request.name, to_string(request.rights));
+  if (request.rights > publication.rights)
+    return not_permitted(name, fmt::format("{} is offered", to_string(publication.rights)),
+                         "Ask for less, or publish with PublishOptions::rights");
+  if (leases_of_publications() >= options_.most_attached)
+    return not_permitted(name, fmt::format("{} are attached already", options_.most_attached),
+                         "Raise RangePublisherOptions::most_attached");
+  return unreachable_for(request, publication);
+}
+
 bool RangeService::take_attach(Lease& lease, const Message& message) {
   const auto request = decode_attach_request(message.bytes);
   if (!request || lease.publication)
@@ -330,17 +367,10 @@ bool RangeService::take_attach(Lease& lease, const Message& message) {
   const auto found = open_.find(request->name);
   if (found == open_.end()) return refuse(lease, message, not_published(request->name));
   const std::shared_ptr<Publication>& publication = found->second;
-  const auto name = fmt::format("name = '{}', rights = {}", request->name, to_string(request->rights));
-  if (request->rights > publication->rights)
-    return refuse(lease, message,
-                  not_permitted(name, fmt::format("{} is offered", to_string(publication->rights)),
-                                "Ask for less, or publish with PublishOptions::rights"));
-  if (leases_of_publications() >= options_.most_attached)
-    return refuse(lease, message,
-                  not_permitted(name, fmt::format("{} are attached already", options_.most_attached),
-                                "Raise RangePublisherOptions::most_attached"));
+  if (const auto wrong = wrong_with(*request, *publication)) return refuse(lease, message, *wrong);
   lease.publication = publication;
   lease.rights = request->rights;
+  lease.of_another_node = !same_node(publication->locality, request->locality);
   const Terms terms{publication->standing(), request->rights};
   return lease.socket.try_reply(message, {.kind = terms_message, .bytes = encode(terms)}, now()).has_value();
 }
@@ -357,9 +387,16 @@ bool RangeService::take_fetch(Lease& lease, const Message& message) {
   ChunkTable table{.publication = publication.number, .first = request->first};
   std::vector<int> descriptors;
   for (std::size_t index = first; index < chunks.size() && index - first < most_chunks_at_once; ++index) {
-    table.chunks.push_back(chunks[index].facts);
-    if (chunks[index].facts.type == HandleType::posix_file_descriptor)
+    ChunkFacts& told = table.chunks.emplace_back(chunks[index].facts);
+    if (lease.of_another_node) {
+      // What was appended since has none, perhaps.
+      if (!chunks[index].fabric)
+        return lease.socket.try_reply(message, no_fabric_handle(publication), now()).has_value();
+      told.type = HandleType::fabric;
+      told.fabric = *chunks[index].fabric;
+    } else if (told.type == HandleType::posix_file_descriptor) {
       descriptors.push_back(chunks[index].handle.descriptor());
+    }
   }
   const auto sent = lease.socket.try_reply(
       message, {.kind = chunks_message, .bytes = encode(table), .descriptors = descriptors}, now());

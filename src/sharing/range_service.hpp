@@ -24,6 +24,7 @@ struct Lease {
   Deadline first_request;
   std::shared_ptr<Publication> publication{};
   AccessRights rights = AccessRights::none;
+  bool of_another_node = false;  // so that it gets fabric handles
   bool mapped = false;
   std::uint32_t chunks = 0;
   std::optional<Message> unserved{};  // a request for chunks that waits for room for descriptors on their way
@@ -69,6 +70,7 @@ class RangeService {
   void accept_newcomers();
   [[nodiscard]] bool serve_lease(Lease& lease);  // whether it goes on
   [[nodiscard]] bool take_message(Lease& lease, const Message& message);
+  [[nodiscard]] std::optional<Failure> wrong_with(const AttachRequest& request, const Publication& publication) const;
   [[nodiscard]] bool take_attach(Lease& lease, const Message& message);
   [[nodiscard]] bool take_fetch(Lease& lease, const Message& message);
   [[nodiscard]] bool take_mapped(Lease& lease, const Message& message);

@@ -120,7 +120,7 @@ ShareableHandle ShareableHandle::export_from(const PhysicalMemory& memory, Handl
 ShareableHandle ShareableHandle::adopt(UniqueDescriptor descriptor) {
   if (!descriptor)
     raise(invalid_use("ShareableHandle::adopt", "descriptor = none", "There is no descriptor to take over",
-                      "Pass one that is open"));
+                      "Pass one that is open", "IMPORT-DESCRIPTOR"));
   return ShareableHandle(made_safe(std::move(descriptor)).value());
 }
 

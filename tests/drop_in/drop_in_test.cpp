@@ -41,8 +41,9 @@ TEST_P(LinkedClient, Runs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OnTheDropIn, LinkedClient,
-                         ::testing::Values("life_cycle", "before_initialisation", "per_thread_stream_forms",
-                                           "many_threads", "forked", "late_calls", "exceptions"),
+                         ::testing::Values("life_cycle", "before_initialisation", "user_objects_before_initialisation",
+                                           "per_thread_stream_forms", "many_threads", "forked", "late_calls",
+                                           "exceptions"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 class LoadingClient : public ::testing::TestWithParam<const char*> {};
@@ -118,7 +119,7 @@ TEST(DropIn, CarriesTheWholeTour) {
   const ProgramResult result = emulate({CUVMM_PROGRAM, "tour", file, "--driver", "cuda", "--devices", "2"});
   EXPECT_EQ(result.status, 0) << result.output << result.errors;
   EXPECT_NE(result.output.find("Driver: CUDA driver 13.0 (libcuda.so.1)"), std::string::npos) << result.output;
-  EXPECT_NE(result.output.find("8 passed, 0 failed, 0 unavailable."), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("11 passed, 0 failed, 0 unavailable."), std::string::npos) << result.output;
 }
 
 }  // namespace

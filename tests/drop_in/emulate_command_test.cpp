@@ -75,6 +75,8 @@ TEST(EmulateCommand, RefusesSettingsThatMakeNoMachine) {
       {{"--memory", "lots"}, {"--memory", "8GiB"}, "memory is 'lots' (from --memory)"},
       {{"--memory", ""}, {"--memory", "8GiB"}, "memory is '' (from --memory)"},
       {{"--memory", "8GiB,devices=3"}, {"--memory", "8GiB"}, "memory is '8GiB,devices=3' (from --memory)"},
+      {{"--memory", "8"}, {"--memory", "8GiB"}, "memory is 8 bytes; each device needs 528.8 MiB at least"},
+      {{"--memory", "1000TiB"}, {"--memory", "200TiB"}, "memory is 1000 TiB; a device can have 256 TiB at most"},
       {{"--profile", "h100"}, {"--profile", "h200-580"}, "profile is 'h100' (from --profile)"},
   };
   for (const Refusal& refusal : refusals) {
@@ -84,6 +86,19 @@ TEST(EmulateCommand, RefusesSettingsThatMakeNoMachine) {
     EXPECT_NE(refused.errors.find(refusal.said), std::string::npos) << refused.errors;
     EXPECT_EQ(shell("echo ran", refusal.mended).output, "ran\n");
   }
+}
+
+TEST(EmulateCommand, HintsAtTheMarkBeforeTheProgram) {
+  const ProgramResult refused = run_program({"emulate", "--devices", "2", "printf", "%s", "ran"}, {});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(refused.output, "");
+  EXPECT_EQ(refused.errors,
+            "cuvmm emulate: 'printf' is no option. The program to run follows after --: cuvmm emulate [OPTIONS] -- "
+            "printf %s ran\n");
+  EXPECT_EQ(run_program({"emulate", "--devices", "2", "--", "printf", "%s", "ran"}, {}).output, "ran");
+  const ProgramResult misspelled = run_program({"emulate", "--device", "2", "--", "true"}, {});
+  EXPECT_EQ(misspelled.status, 2);
+  EXPECT_EQ(misspelled.errors.find("follows after --"), std::string::npos) << misspelled.errors;
 }
 
 TEST(EmulateCommand, RefusesAnEnvironmentThatMakesNoMachine) {

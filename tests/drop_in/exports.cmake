@@ -15,7 +15,8 @@ foreach(line IN LISTS lines)
   list(APPEND listed "T ${symbol}")
 endforeach()
 list(LENGTH listed count)
-list(APPEND listed "T cuvmm_emulated_driver")  # by which programs tell it from the CUDA driver
+# By which programs tell it from the CUDA driver, and where its memory is.
+list(APPEND listed "T cuvmm_emulated_driver" "T cuvmm_emulated_place")
 set(absent ${listed})
 list(REMOVE_ITEM absent ${exported})
 set(too_many ${exported})

@@ -28,6 +28,9 @@ CUresult cuCtxGetCurrent(CUcontext* context);
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const CUmemAllocationProp* properties,
                      unsigned long long flags);
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
+CUresult cuUserObjectCreate(CUuserObject* object, void* pointer, CUhostFn destroy, unsigned references, unsigned flags);
+CUresult cuUserObjectRetain(CUuserObject object, unsigned count);
+CUresult cuUserObjectRelease(CUuserObject object, unsigned count);
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t size, size_t alignment, CUdeviceptr hint,
                              unsigned long long flags);
 CUresult cuMemAddressFree(CUdeviceptr address, size_t size);
@@ -132,6 +135,28 @@ int live(unsigned char salt) {
 int life_cycle() {
   CHECK(cuInit(0) == CUDA_SUCCESS);
   return live(3);
+}
+
+int ended_user_objects = 0;
+
+// As recorded on an H200: they can be made before cuInit, and are known after it.
+int user_objects_before_initialisation() {
+  const auto end = [](void*) { ++ended_user_objects; };
+  CUuserObject object = nullptr;
+  CUuserObject other = nullptr;
+  CHECK(cuUserObjectCreate(&object, nullptr, end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) == CUDA_SUCCESS);
+  CHECK(cuUserObjectRetain(object, 1) == CUDA_SUCCESS);
+  CHECK(cuUserObjectRelease(nullptr, 1) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuInit(0) == CUDA_SUCCESS);
+  CHECK(cuUserObjectCreate(&other, nullptr, end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) == CUDA_SUCCESS);
+  CHECK(other != object);
+  CHECK(cuUserObjectRelease(object, 3) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuUserObjectRelease(object, 2) == CUDA_SUCCESS);
+  CHECK(ended_user_objects == 1);
+  CHECK(cuUserObjectRelease(object, 1) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuUserObjectRelease(other, 1) == CUDA_SUCCESS);
+  CHECK(ended_user_objects == 2);
+  return 0;
 }
 
 int before_initialisation() {
@@ -400,6 +425,7 @@ int exceptions() {
 constexpr Case cases[] = {
     {"life_cycle", life_cycle},
     {"before_initialisation", before_initialisation},
+    {"user_objects_before_initialisation", user_objects_before_initialisation},
     {"environment", environment},
     {"not_offered", not_offered},
     {"device_code", device_code},

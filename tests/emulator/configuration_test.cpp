@@ -183,7 +183,9 @@ TEST(ConfigurationFromEnvironment, RefusesBadValuesAndSaysWhatIsAllowed) {
 TEST(ConfigurationFromEnvironment, RefusesSettingsThatDoNotGoTogether) {
   expect_parts(refusal("no-peer=0-1"), {"no_peer_access", "(0, 1)", "from CUVMM_EMULATOR"});
   EXPECT_FALSE(from("no-peer=0-1,devices=2").can_access_peer(1, 0));
-  expect_parts(refusal("memory=1MiB"), {"device_memory", "exceed"});
+  expect_parts(refusal("memory=1MiB"), {"memory is 1 MiB", "528.8 MiB at least", "such as 8GiB"});
+  expect_parts(refusal("memory=8"), {"memory is 8 bytes"});
+  expect_parts(refusal("memory=512TiB"), {"memory is 512 TiB", "256 TiB at most"});
   expect_parts(refusal("address-base=1MiB"), {"address_base"});
   expect_parts(refusal("address-base=0xffffffffffe00000,address-bytes=4MiB"), {"address_base", "2^62"});
 }

@@ -252,6 +252,48 @@ void sweep(const LibraryOperation& subject, Step step, const std::string& machin
   ADD_FAILURE() << "there must be an end";
 }
 
+// Of what an observer was told that it goes, and is still there, it has to hear that it stayed.
+TEST(RangeObservers, AreNotLeftToBelieveInWhatDidNotHappen) {
+  const auto change_with = [](const char* what, bool queue, const std::function<void(MappedRange&)>& change) {
+    for (std::uint64_t number = 1; number < 1000; ++number) {
+      LibraryWorld world;
+      MappedRangeOptions options{.capacity = 64_MiB, .chunks = ChunkPolicy::fixed(2_MiB)};
+      if (queue) options.retire_queue = RetireQueue::create(world.driver());
+      auto range = MappedRange::create(world.driver(), options);
+      range.append(4_MiB);
+      std::vector<bool> gone(2, false);
+      const auto note = [&](bool value) {
+        return [&gone, value](std::size_t offset, std::size_t bytes) {
+          for (std::size_t at = offset; at < offset + bytes; at += 2_MiB) gone.at(at / 2_MiB) = value;
+        };
+      };
+      const auto observation = range.observe({note(true), note(false)});
+      bool happened = false;
+      try {
+        FaultPoint fault(FaultKind::allocation, number);
+        try {
+          change(range);
+        } catch (...) {
+          happened = fault.happened();
+          throw;
+        }
+        happened = fault.happened();
+      } catch (const std::exception&) {
+        std::vector<bool> missing(2, true);
+        for (const ChunkInfo& each : range.chunks()) missing.at(each.offset / 2_MiB) = false;
+        EXPECT_EQ(gone, missing) << what << ", allocation " << number;
+      }
+      if (!happened) return;
+    }
+    ADD_FAILURE() << what << ": there must be an end";
+  };
+  for (const bool queue : {false, true}) {
+    change_with("truncate", queue, [](MappedRange& range) { range.truncate(0); });
+    change_with("unmap", queue, [](MappedRange& range) { range.unmap(2_MiB, 2_MiB); });
+    change_with("replace", queue, [](MappedRange& range) { range.replace(0, range.source()->acquire({}, 2_MiB)); });
+  }
+}
+
 class LibraryOperations : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(AloneAndLasting, LibraryOperations, testing::Bool(),
                          [](const auto& lasting) { return lasting.param ? "AndAllLater" : "Alone"; });

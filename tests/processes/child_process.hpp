@@ -5,10 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <system_error>
 #include <utility>
 
 namespace cuvmm::tests {
@@ -17,6 +19,8 @@ namespace cuvmm::tests {
 class ChildProcess {
  public:
   explicit ChildProcess(const std::function<int()>& work) : process_(::fork()) {
+    if (process_ < 0)
+      throw std::system_error(errno, std::generic_category(), "fork");  // -1 means all processes to kill
     if (process_ != 0) return;
     (void)::alarm(280);
     ::_exit(result_of(work));

@@ -31,7 +31,7 @@ TEST(Death, GivesEverythingBackThoughForkedChildrenLiveOn) {
     victim.init();
     const auto address = victim.map(victim.create(descriptors));
     victim.write(address, 1);
-    const auto child = static_cast<pid_t>(victim.done(how).number());
+    const auto child = victim.fork(how);
     EXPECT_EQ(survivor.free_bytes(), all - chunk);
     victim.kill();
     EXPECT_EQ(survivor.free_bytes(), all) << how;
@@ -123,7 +123,7 @@ TEST(ForkedChild, HasNoConnection) {
   Actor one(machine);
   one.init();
   EXPECT_EQ(sockets_of(one.process()), 2U) << "to the test and to the broker";
-  const auto child = static_cast<pid_t>(one.done("fork").number());
+  const auto child = one.fork();
   EXPECT_TRUE(becomes_true([&] { return sockets_of(child) == 0; })) << "the one to the test it closes itself";
   EXPECT_EQ(::kill(child, SIGKILL), 0);
 }

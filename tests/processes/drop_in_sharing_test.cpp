@@ -38,6 +38,29 @@ TEST(DropInSharing, WorksWithoutTheCommand) {
   EXPECT_TRUE(std::filesystem::exists(runtime.path("cuvmm"))) << "that is where the machine was";
 }
 
+#ifdef CUVMM_SHARING_PUBLISHER
+// Programs of the library, which do not know that their CUDA driver is none: it tells them the node all the same.
+TEST(DropInSharing, C19_TheLibraryKnowsOnWhichNodeItIs) {
+  const TemporaryDirectory directory;
+  const std::string socket = directory.path("private") + "/socket";
+  const std::string both =
+      "\"$1\" \"$3\" text & publisher=$!; CUVMM_EMULATOR=$4 \"$2\" \"$3\"; status=$?; "
+      "kill $publisher 2>/dev/null; wait $publisher; exit $status";
+  const auto attach_on = [&](const std::string& node) {
+    return emulate({"--nodes", "2", "--profile", "gb200"},
+                   {"sh", "-c", both, "sh", CUVMM_SHARING_PUBLISHER, CUVMM_SHARING_ATTACHER, socket, node});
+  };
+  const ProgramResult other = attach_on("node=1");
+  EXPECT_EQ(other.status, 1) << other.output;
+  for (const std::string part :
+       {"not supported", "on node 0 of the emulated machine", "on node 1 of the emulated machine"})
+    EXPECT_NE(other.errors.find(part), std::string::npos) << part << " in\n" << other.errors;
+  const ProgramResult same = attach_on("node=0");
+  EXPECT_EQ(same.status, 0) << same.errors;
+  EXPECT_NE(same.output.find("text\n"), std::string::npos) << same.output;
+}
+#endif
+
 TEST(EmulateCommand, MakesAMachineOfItsOwnForTheCommand) {
   const std::string print = "printf %s \"$CUVMM_EMULATOR_MACHINE\"";
   const std::string one = emulate({"--nodes", "2", "--devices", "3"}, {"sh", "-c", print}).output;

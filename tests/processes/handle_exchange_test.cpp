@@ -1,15 +1,10 @@
 // Memory that goes from process to process by the library's handles and connections.
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 
-#include <cstddef>
 #include <filesystem>
 
 #include "child_process.hpp"
+#include "confinement.hpp"
 #include "cuvmm/cuvmm.hpp"
 #include "cuvmm/sharing/sharing.hpp"
 #include "machine.hpp"
@@ -19,6 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using tests::ChildProcess;
+using tests::deny_taking_descriptors;
 using tests::Machine;
 
 constexpr MessageKind request_kind = first_free_kind;
@@ -96,20 +92,6 @@ int attach(const SocketAddress& address) {
   const CurrentContext context(driver.device(DeviceOrdinal(0)));
   const auto handles = receive_handles(socket, soon());
   return handles.size() == 1 && has_content(driver, handles.front()) ? 0 : 1;
-}
-
-// What takes descriptors out of other processes is denied, as containers deny it.
-bool deny_taking_descriptors() {
-  constexpr unsigned denied[] = {SYS_pidfd_getfd, SYS_pidfd_open, SYS_ptrace, SYS_process_vm_readv};
-  std::vector<sock_filter> filter{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
-  for (const unsigned number : denied) {
-    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1));
-    filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
-  }
-  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 &&
-         ::syscall(SYS_pidfd_getfd, 0, 0, 0) == -1 && errno == EPERM;
 }
 
 TEST_F(HandlesBetweenProcesses, CarryBytesAndOutliveTheExporter) {

@@ -3,11 +3,19 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
 
 namespace cuvmm::tests {
 
@@ -17,7 +25,8 @@ struct Armed {
   std::mutex mutex;
   std::optional<KillPoint> point;
   pid_t victim = 0;
-  int passed = 0;
+  int begun = 0;
+  bool is_due = false;  // the step has begun, and the victim is to be killed after it
 };
 
 Armed& armed() {
@@ -25,21 +34,52 @@ Armed& armed() {
   return one;
 }
 
+// Whether every thread of the process is stopped, or gone.
+bool stands_still(pid_t process) {
+  std::error_code gone;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task", gone)) {
+    std::string line;
+    std::getline(std::ifstream(thread.path() / "stat"), line);
+    const std::size_t name_end = line.rfind(')');
+    if (name_end != std::string::npos && std::strchr("TtZX", line.at(name_end + 2)) == nullptr) return false;
+  }
+  return true;
+}
+
+// Another process does not get on from now on. One that is told of the step could come to its end before it is killed.
+void hold(pid_t victim) {
+  if (victim == ::getpid()) return;
+  ::kill(victim, SIGSTOP);
+  while (!stands_still(victim)) std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+void kill_victim(Armed& one) {
+  one.point.reset();
+  ::kill(one.victim, SIGKILL);
+}
+
 }  // namespace
 
 void arm(const KillPoint& point, pid_t victim) {
+  if (victim <= 0) throw std::invalid_argument("no process is to be killed");
   const std::lock_guard lock(armed().mutex);
   armed().point = point;
   armed().victim = victim;
-  armed().passed = 0;
+  armed().begun = 0;
+  armed().is_due = false;
 }
 
 void pass(const std::string& step, bool before) {
   Armed& one = armed();
   const std::lock_guard lock(one.mutex);
-  if (!one.point || one.point->step != step || one.point->before != before || ++one.passed != one.point->time) return;
-  one.point.reset();
-  ::kill(one.victim, SIGKILL);
+  if (!one.point || one.point->step != step) return;
+  if (!before) {
+    if (one.is_due) kill_victim(one);
+  } else if (++one.begun == one.point->time) {
+    if (one.point->before) return kill_victim(one);
+    one.is_due = true;
+    hold(one.victim);
+  }
 }
 
 namespace {

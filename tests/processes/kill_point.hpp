@@ -17,8 +17,8 @@ struct KillPoint {
   bool before = true;
 };
 
-// From now on, when this process comes to that point, the victim is killed: this process itself, or the other one.
-// Once.
+// From now on, when this process comes to that point, the victim is killed: this process itself, or the other one,
+// which stands still during the step that it is killed after. Once.
 void arm(const KillPoint& point, pid_t victim);
 
 // This process is before or after the step.

@@ -80,10 +80,13 @@ class Machine {
   [[nodiscard]] bool ends() const {
     return becomes_true([&] { return !std::filesystem::exists(path()) && brokers_of(path()).empty(); });
   }
+  // The one there is, once an older one that has given up its place has ended, too. Never a number that stands for
+  // other processes: it may be killed.
   [[nodiscard]] pid_t broker() const {
-    const auto all = brokers_of(path());
-    EXPECT_EQ(all.size(), 1U);
-    return all.empty() ? -1 : all.front();
+    std::vector<pid_t> all;
+    if (!becomes_true([&] { return (all = brokers_of(path())).size() == 1; }))
+      throw std::runtime_error("the machine has " + std::to_string(all.size()) + " brokers");
+    return all.front();
   }
 
  private:
@@ -163,6 +166,12 @@ class Actor {
   std::uint64_t import(const FileDescriptor& descriptor) { return done("import", descriptor.get()).number(); }
   std::string export_fabric(std::uint64_t handle) { return done("export-fabric " + std::to_string(handle)).text; }
   std::uint64_t free_bytes() { return done("info").number(); }
+  // The process that it makes, which is to be killed.
+  pid_t fork(const std::string& how = "fork") {
+    const auto child = static_cast<pid_t>(done(how).number());
+    if (child <= 0) throw std::runtime_error("no forked child");
+    return child;
+  }
 
   // Ends the process, as the system does when somebody kills it, and waits until it is gone.
   void kill() {

@@ -32,7 +32,7 @@ TEST(StartAndEnd, OfManyAtOnceMakeOneMachine) {
     for (int index = 0; index < count; ++index) actors.push_back(std::make_unique<Actor>(machine));
     for (const auto& actor : actors) actor->tell("init");
     for (const auto& actor : actors) EXPECT_EQ(actor->answer().code, CUDA_SUCCESS) << actor->errors();
-    EXPECT_EQ(brokers_of(machine.path()).size(), 1U);
+    EXPECT_GT(machine.broker(), 0);
     const auto all = actors.front()->free_bytes();
     for (const auto& actor : actors) (void)actor->create(0);
     EXPECT_EQ(actors.front()->free_bytes(), all - count * chunk);

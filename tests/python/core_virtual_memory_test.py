@@ -167,6 +167,23 @@ def test_growing_moves_where_the_addresses_behind_are_taken(device):
     ok(driver.cuMemAddressFree(behind, GRANULE))
 
 
+def test_growing_that_moves_frees_the_old_addresses_twice(device, capfd):
+    """What cuda.core warns of is its own: nothing is mapped there any more, and a driver says so."""
+    memory = resource(device)
+    buffer = memory.allocate(GRANULE)
+    old = int(buffer.handle)
+    capfd.readouterr()
+    grown = memory.modify_allocation(buffer, 2 * GRANULE)
+    told = "Warning: mr.deallocate() failed during Buffer destruction: CUDA_ERROR_INVALID_VALUE"
+    assert told in capfd.readouterr().err
+    assert driver.cuMemRetainAllocationHandle(old)[0] == driver.CUresult.CUDA_ERROR_INVALID_VALUE
+    again = ok(driver.cuMemAddressReserve(GRANULE, 0, old, 0))
+    assert int(again) == old, "the addresses were given back once"
+    ok(driver.cuMemAddressFree(again, GRANULE))
+    grown.close()
+    assert capfd.readouterr().err == ""
+
+
 def test_growing_in_place_needs_the_addresses_behind(device):
     """What modify_allocation does where they are free, call by call."""
     memory = resource(device)

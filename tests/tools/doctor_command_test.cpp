@@ -66,7 +66,7 @@ TEST(DoctorCommand, TheH200sFabricHandlesAreAdvertisedAndRefused) {
   const ProgramResult page = doctor("profile=h200-580", {"--probe"});
   EXPECT_EQ(page.status, 1);
   EXPECT_TRUE(contains(page.output, "advertised but refused")) << page.output;
-  EXPECT_TRUE(contains(page.output, "do:  Have /dev/nvidia-caps-imex-channels/channel0 created")) << page.output;
+  EXPECT_TRUE(contains(page.output, "do:  Emulate IMEX channels (imex-channels=1, or profile=gb200)")) << page.output;
 }
 
 TEST(DoctorCommand, AMachineThatHasEverythingNeedsNoAction) {

@@ -3,11 +3,14 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "program.hpp"
 #include "temporary_directory.hpp"
@@ -89,10 +92,20 @@ class TourCommand : public ::testing::Test {
     return output.substr(begin, output.find('\n', begin) - begin);
   }
 
-  const Words all_stops_{"4.16.1.2", "4.16.2",   "4.16.3.3", "4.16.3.4", "4.16.3.5", "4.16.5.1",
-                         "4.16.5.2", "4.16.5.3", "vector",   "ring",     "stitched"};
+  const Words all_stops_{"4.16.1.2", "4.16.2",   "4.16.3.1", "4.16.3.2", "4.16.3.3", "4.16.3.4", "4.16.3.5",
+                         "4.16.5.1", "4.16.5.2", "4.16.5.3", "4.16.5.4", "vector",   "ring",     "stitched"};
   // Those that map memory.
   const Words mapping_stops_{all_stops_.begin() + 1, all_stops_.end()};
+  // Those that need handles of memory.
+  const Words exporting_stops_{"4.16.3.1", "4.16.3.2", "4.16.5.4"};
+
+  [[nodiscard]] Words all_but(const Words& left_out) const {
+    Words rest;
+    std::copy_if(all_stops_.begin(), all_stops_.end(), std::back_inserter(rest), [&](const std::string& id) {
+      return std::find(left_out.begin(), left_out.end(), id) == left_out.end();
+    });
+    return rest;
+  }
 };
 
 TEST_F(TourCommand, EveryStopPassesAndMovesTheWholeFile) {
@@ -206,7 +219,7 @@ TEST_F(TourCommand, RefusesWhatIsNoOrdinaryFile) {
 
 TEST_F(TourCommand, RefusesWrongUsage) {
   expect_refused({"tour"}, "needs a FILE");
-  expect_refused({"tour", file(10), "--stop", "4.16.99"}, "4.16.1.2, 4.16.2, 4.16.3.3, 4.16.3.4, 4.16.3.5, 4.16.5.1");
+  expect_refused({"tour", file(10), "--stop", "4.16.99"}, "4.16.1.2, 4.16.2, 4.16.3.1, 4.16.3.2, 4.16.3.3");
   expect_refused({}, "a subcommand is needed; there are: tour, doctor");
   expect_refused({"detour"}, "there is no subcommand 'detour'; there are: tour, doctor");
   expect_refused({"--list"}, "there is no subcommand '--list'; there are: tour, doctor");
@@ -245,11 +258,16 @@ TEST_F(TourCommand, SaysWhatIsUnavailableWithoutVirtualMemory) {
 TEST_F(TourCommand, PassesOnEveryKindOfMachine) {
   const std::string path = file(4321);
   for (const char* machine :
-       {"profile=no-descriptors", "profile=no-compression", "profile=no-rdma", "profile=gb200", "mode=strict",
+       {"profile=no-compression", "profile=no-rdma", "profile=gb200", "mode=strict",
         "withhold-compression,withhold-rdma", "scheduler=stepped,seed=7", "mode=strict,scheduler=stepped"}) {
     const Json report = tour(path, {"--devices", "2"}, {std::string("CUVMM_EMULATOR=") + machine});
     EXPECT_EQ(with_status(report, "passed"), all_stops_) << machine;
   }
+  const Json without = tour(path, {"--devices", "2"}, {"CUVMM_EMULATOR=profile=no-descriptors"});
+  EXPECT_EQ(with_status(without, "passed"), all_but(exporting_stops_));
+  EXPECT_EQ(with_status(without, "unavailable"), exporting_stops_);
+  for (const std::string& id : exporting_stops_)
+    EXPECT_EQ(stop(without, id)["reason"], "device 0 has no descriptors of memory");
 }
 
 TEST_F(TourCommand, SaysWhatIsUnavailableWithTooLittleMemory) {
@@ -258,7 +276,16 @@ TEST_F(TourCommand, SaysWhatIsUnavailableWithTooLittleMemory) {
   EXPECT_EQ(with_status(little, "unavailable"), mapping_stops_);
   EXPECT_NE(stop(little, "4.16.2")["reason"].get<std::string>().find("it takes 6,291,456 bytes of free device memory"),
             std::string::npos);
-  EXPECT_EQ(with_status(tour(path, {}, {"CUVMM_EMULATOR=memory=534MiB"}), "passed"), all_stops_);
+  // Each process that takes part needs a granule for itself.
+  const Json enough = tour(path, {}, {"CUVMM_EMULATOR=memory=534MiB"});
+  const Words with_others{"4.16.3.2", "4.16.5.4"};
+  EXPECT_EQ(with_status(enough, "passed"), all_but(with_others));
+  EXPECT_EQ(with_status(enough, "unavailable"), with_others);
+  EXPECT_NE(stop(enough, "4.16.3.2")["reason"].get<std::string>().find("it takes 8,388,608 bytes"), std::string::npos);
+  EXPECT_TRUE(left_out(stop(enough, "4.16.3.5"), "goes with its last user", "it takes 10,485,760 bytes"));
+  const Json more = tour(path, {}, {"CUVMM_EMULATOR=memory=540MiB"});
+  EXPECT_EQ(with_status(more, "passed"), all_stops_);
+  EXPECT_FALSE(left_out(stop(more, "4.16.3.5"), "goes with its last user", ""));
 }
 
 TEST_F(TourCommand, TellsWhatTheTrialsTold) {
@@ -337,6 +364,133 @@ TEST_F(TourCommand, ReleasesADescriptorLastWhereThereAreDescriptors) {
   EXPECT_TRUE(left_out(without, statement, "the device has no descriptors"));
 }
 
+TEST_F(TourCommand, ExportsDescriptorsAndFabricHandlesWhereThereAreSome) {
+  const std::string path = file(5000);
+  const Words only{"--stop", "4.16.3.1"};
+  const std::string fabric = "a fabric handle, is the same memory";
+  const Json without = stop(tour(path, only), "4.16.3.1");
+  EXPECT_TRUE(has_check(without, "a kernel sees the input through the second descriptor"));
+  EXPECT_TRUE(has_check(without, "the library names what was missing when it was created"));
+  EXPECT_TRUE(left_out(without, fabric, "no IMEX channel that this process may use: emulate a machine that has one"));
+  const Json with = stop(tour(path, only, {"CUVMM_EMULATOR=profile=gb200"}), "4.16.3.1");
+  EXPECT_TRUE(has_check(with, fabric));
+  EXPECT_FALSE(left_out(with, fabric, ""));
+}
+
+TEST_F(TourCommand, ImportsInOtherProcessesOnOtherDevicesAndOnAnotherNode) {
+  const std::string path = file(5000);
+  const Words only{"--stop", "4.16.3.2"};
+  const std::string on_device_1 = "a kernel of importer 2, on device 1 sees the input";
+  const std::string on_node_1 = "a kernel of importer 3, on device 0 of node 1 sees the input";
+  const std::string second_device = "the memory of one device in a process that uses another";
+  const std::string other_node = "the memory of one node in a process of another";
+  const Json one = stop(tour(path, only), "4.16.3.2");
+  EXPECT_TRUE(has_check(one, "a kernel of importer 2, on device 0 sees the input"));
+  EXPECT_TRUE(has_check(one, "a kernel here sees what an importer stored"));
+  EXPECT_TRUE(left_out(one, second_device, "ask for --devices 2"));
+  EXPECT_TRUE(left_out(one, other_node, "no IMEX channel that this process may use: emulate a machine that has one"));
+  const Json two =
+      stop(tour(path, {"--stop", "4.16.3.2", "--devices", "2"}, {"CUVMM_EMULATOR=profile=gb200"}), "4.16.3.2");
+  EXPECT_TRUE(has_check(two, on_device_1));
+  EXPECT_TRUE(has_check(two, on_node_1));
+  EXPECT_FALSE(left_out(two, "", ""));
+  const Json apart =
+      stop(tour(path, {"--stop", "4.16.3.2", "--devices", "2"}, {"CUVMM_EMULATOR=devices=2,no-peer=0-1"}), "4.16.3.2");
+  EXPECT_TRUE(left_out(apart, second_device, "device 1 cannot reach device 0"));
+  // A machine that has a name, and one node.
+  const std::string machine = "CUVMM_EMULATOR=profile=gb200,machine=" + directory_.path("machine");
+  EXPECT_TRUE(left_out(stop(tour(path, only, {machine}), "4.16.3.2"), other_node, "emulate a machine of two"));
+}
+
+TEST_F(TourCommand, SharesHostMemoryByFabricHandleWithAnotherProcessAndAnotherNode) {
+  const std::string path = file(5000);
+  const Words only{"--stop", "4.16.5.4"};
+  const Json without = stop(tour(path, only), "4.16.5.4");
+  EXPECT_TRUE(has_check(without, "device memory, by a descriptor that was sent: a kernel there sees the input"));
+  EXPECT_TRUE(left_out(without, "extended GPU memory", "the device does not offer them"));
+  const Json with = stop(tour(path, only, {"CUVMM_EMULATOR=profile=gb200"}), "4.16.5.4");
+  EXPECT_TRUE(has_check(with, "host memory, by a fabric handle, in another process: a kernel there sees the input"));
+  EXPECT_TRUE(has_check(with, "host memory, by a fabric handle, on another node: a kernel there sees the input"));
+  const Json no_channel = stop(tour(path, only, {"CUVMM_EMULATOR=profile=gb200,imex-channels=0"}), "4.16.5.4");
+  EXPECT_TRUE(left_out(no_channel, "extended GPU memory", "no IMEX channel"));
+}
+
+TEST_F(TourCommand, GivesMemoryBackWithItsLastUserInEveryOrder) {
+  const Json last = stop(tour(file(10), {"--stop", "4.16.3.5"}), "4.16.3.5");
+  const Words users{"the exporter", "the first importer", "the second importer"};
+  Words order = users;
+  std::sort(order.begin(), order.end());
+  do {
+    EXPECT_TRUE(has_check(
+        last, order[0] + ", " + order[1] + ", " + order[2] + ": with " + order[2] + " the memory comes back"));
+  } while (std::next_permutation(order.begin(), order.end()));
+  EXPECT_TRUE(has_check(last, "when the exporter was killed, the second importer still sees the bytes"));
+}
+
+// The processes that a tour has started, by the command that only they have.
+std::vector<pid_t> others_of_tour(const std::string& machine) {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string words = content_of(entry.path() / "cmdline");
+    if (words.find("tour-party") != std::string::npos && words.find(machine) != std::string::npos)
+      found.push_back(static_cast<pid_t>(std::stol(name)));
+  }
+  return found;
+}
+
+template <class Condition>
+bool becomes_true(Condition&& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+TEST_F(TourCommand, LeavesNoProcessAndNoMachine) {
+  const std::string machine = directory_.path("machine");
+  const Json report = tour(file(1000), {"--devices", "2"}, {"CUVMM_EMULATOR=profile=gb200,nodes=2,machine=" + machine});
+  EXPECT_EQ(with_status(report, "passed"), all_stops_);
+  EXPECT_TRUE(others_of_tour(machine).empty());
+  EXPECT_TRUE(becomes_true([&] { return !std::filesystem::exists(machine); })) << "its broker ends by itself";
+}
+
+// Large enough for a process to be found at work.
+TEST_F(TourCommand, FailsInASentenceWhereAnotherProcessIsKilled) {
+  const std::string path = directory_.path("large");
+  std::ofstream(path) << "some bytes";
+  std::filesystem::resize_file(path, std::uint64_t{1} << 30);
+  const std::string machine = directory_.path("machine");
+  std::thread killer([&] {
+    std::vector<pid_t> others;
+    EXPECT_TRUE(becomes_true([&] { return !(others = others_of_tour(machine)).empty(); }));
+    if (!others.empty()) ::kill(others.front(), SIGKILL);
+  });
+  const ProgramResult result = run_program({"tour", path, "--driver", "emulated", "--json", "--stop", "4.16.3.2"},
+                                           {"CUVMM_EMULATOR=machine=" + machine});
+  killer.join();
+  EXPECT_EQ(result.status, 1);
+  const Json report = Json::parse(result.output, nullptr, false);
+  EXPECT_EQ(with_status(report, "failed"), Words{"4.16.3.2"});
+  const std::string reason = stop(report, "4.16.3.2")["reason"];
+  EXPECT_NE(reason.find("importer "), std::string::npos) << reason;
+  EXPECT_NE(reason.find(", was ended by signal 9 when it was to "), std::string::npos) << reason;
+  EXPECT_TRUE(others_of_tour(machine).empty());
+}
+
+TEST_F(TourCommand, SaysWhyOtherProcessesCannotTakePart) {
+  // A program that is no broker: the machine is the process's own then.
+  const Json report = tour(file(10), {}, {"CUVMM_EMULATOR_BROKER=/bin/false"});
+  const Words with_others{"4.16.3.2", "4.16.5.4"};
+  EXPECT_EQ(with_status(report, "passed"), all_but(with_others));
+  EXPECT_EQ(with_status(report, "unavailable"), with_others);
+  EXPECT_NE(stop(report, "4.16.3.2")["reason"].get<std::string>().find("/bin/false"), std::string::npos);
+  EXPECT_TRUE(left_out(stop(report, "4.16.3.5"), "goes with its last user", "/bin/false"));
+}
+
 TEST_F(TourCommand, UsesAsManyDevicesAsAreAskedForOfThoseThereAre) {
   const std::string path = file(10);
   EXPECT_EQ(tour(path, {}, {"CUVMM_EMULATOR=devices=3"})["devices"].size(), 1U);
@@ -354,7 +508,8 @@ TEST_F(TourCommand, RefusesAWrongConfiguration) {
 struct WrongDriver {
   std::string setting;
   std::string stop;
-  std::string reason;  // a part of it
+  std::string reason;                       // a part of it
+  std::string machine = "CUVMM_EMULATOR=";  // that it takes
 };
 
 void PrintTo(const WrongDriver& wrong, std::ostream* stream) {
@@ -365,7 +520,7 @@ class TourWithWrongDriver : public TourCommand, public ::testing::WithParamInter
  protected:
   void expect_only_that_stop_fails() {
     for (const char* devices : {"1", "2"}) {
-      const Json report = tour(file(20'001), {"--devices", devices}, {GetParam().setting}, 1);
+      const Json report = tour(file(20'001), {"--devices", devices}, {GetParam().setting, GetParam().machine}, 1);
       EXPECT_EQ(with_status(report, "failed"), Words{GetParam().stop}) << devices << " devices";
       const Json& failed = stop(report, GetParam().stop);
       EXPECT_NE(failed["reason"].get<std::string>().find(GetParam().reason), std::string::npos) << failed["reason"];
@@ -392,7 +547,8 @@ TEST_P(TourWithLyingDriver, PassesWithoutThatStop) {
     others.push_back("--stop");
     others.push_back(id);
   }
-  EXPECT_EQ(with_status(tour(file(20'001), others, {GetParam().setting}), "passed").size(), all_stops_.size() - 1);
+  EXPECT_EQ(with_status(tour(file(20'001), others, {GetParam().setting, GetParam().machine}), "passed").size(),
+            all_stops_.size() - 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -412,7 +568,14 @@ INSTANTIATE_TEST_SUITE_P(
         WrongDriver{"CUVMM_LIE=ignore_read_only_alias", "4.16.5.3", "a copy through the read-only pointer is refused"},
         WrongDriver{"CUVMM_LIE=separate_moved_memory", "vector", "with the same bytes behind it: they are others"},
         WrongDriver{"CUVMM_LIE=separate_ring", "ring", "a ring takes its memory once"},
-        WrongDriver{"CUVMM_LIE=gather_places", "stitched", "that they lie where they are to"}));
+        WrongDriver{"CUVMM_LIE=gather_places", "stitched", "that they lie where they are to"},
+        WrongDriver{"CUVMM_LIE=renew_second_export", "4.16.3.1", "what a descriptor stands for is the same memory"},
+        WrongDriver{"CUVMM_LIE=repeat_import", "4.16.3.2", "importer 1, on device 0 has both memories"},
+        WrongDriver{"CUVMM_LIE=keep_imported_memory", "4.16.3.5", "with the second importer the memory comes back"},
+        WrongDriver{"CUVMM_LIE=accept_windows_handles", "4.16.5.4", "creating memory with handles of Windows (win32)"},
+        WrongDriver{"CUVMM_LIE=flip_host_fabric_handle", "4.16.5.4",
+                    "importing host memory from its fabric handle in another process is accepted",
+                    "CUVMM_EMULATOR=profile=gb200"}));
 
 INSTANTIATE_TEST_SUITE_P(Faults, TourWithWrongDriver,
                          ::testing::Values(WrongDriver{"CUVMM_INJECT_FAULT=cuMemExportToShareableHandle:1:UNKNOWN",
@@ -425,6 +588,10 @@ TEST_F(TourCommand, ADriverThatLiesAboutAnEmptyFileIsCaughtAsWell) {
   for (const auto& [lie, id] : std::map<std::string, std::string>{{"repeat_chunk", "4.16.3.3"},
                                                                   {"keep_replaced_memory", "4.16.3.3"},
                                                                   {"report_events_done", "4.16.3.5"},
+                                                                  {"renew_second_export", "4.16.3.1"},
+                                                                  {"repeat_import", "4.16.3.2"},
+                                                                  {"keep_imported_memory", "4.16.3.5"},
+                                                                  {"accept_windows_handles", "4.16.5.4"},
                                                                   {"ignore_host_grant", "4.16.5.1"},
                                                                   {"separate_aliases", "4.16.5.3"},
                                                                   {"separate_moved_memory", "vector"},
@@ -440,6 +607,15 @@ TEST_F(TourCommand, ARefusalForAnotherReasonIsNone) {
     const std::string answer = "the driver answered CUDA_ERROR_" + fault.substr(fault.rfind(':') + 1);
     EXPECT_NE(stop(report, "4.16.2")["reason"].get<std::string>().find(answer), std::string::npos) << fault;
   }
+}
+
+TEST_F(TourCommand, AFeatureThatIsAnnouncedAndRefusedIsToldWithTheReason) {
+  const Json report = tour(file(10), {"--stop", "4.16.1.2"}, {"CUVMM_EMULATOR=descriptor-limit=0"}, 1);
+  const std::string reason = stop(report, "4.16.1.2")["reason"];
+  for (const char* const part : {"descriptors: the device says yes", "the trial was refused", "DESCRIPTOR-LIMIT",
+                                 "descriptor-limit allows no more", "Close descriptors"})
+    EXPECT_NE(reason.find(part), std::string::npos) << part << ": " << reason;
+  tour(file(10), {"--stop", "4.16.1.2"}, {"CUVMM_EMULATOR=descriptor-limit=1"}, 0);
 }
 
 TEST_F(TourCommand, FailsWhereACleanUpFails) {

@@ -60,6 +60,48 @@ TEST_F(AccessGrantTest, GrantsToSeveralLocationsInOneCall) {
   expect_seen(1, CU_MEM_LOCATION_TYPE_DEVICE, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
+TEST_F(AccessGrantTest, TakesListsInBraces) {
+  const Location first = Location::device(DeviceOrdinal{0});
+  const Location second = Location::device(DeviceOrdinal{1});
+  grant(mapping_, {{first, AccessRights::read}, {second, AccessRights::read_write}});
+  ASSERT_EQ(seen_.size(), 2u);
+  expect_seen(1, CU_MEM_LOCATION_TYPE_DEVICE, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  grant(mapping_, {{first, AccessRights::read}});
+  EXPECT_EQ(seen_.size(), 1u);
+  grant(mapping_, {first, second}, AccessRights::read);
+  EXPECT_EQ(seen_.size(), 2u);
+  EXPECT_TRUE(try_grant(mapping_, {{second, AccessRights::read}}));
+  expect_seen(0, CU_MEM_LOCATION_TYPE_DEVICE, 1, CU_MEM_ACCESS_FLAGS_PROT_READ);
+}
+
+TEST_F(AccessGrantTest, C26_ADeviceThatCannotReachIsToldAsThat) {
+  EXPECT_EQ(mapping_.location(), Location::device(DeviceOrdinal{0}));
+  fake_->answer(EntryPoint::cuMemSetAccess, CUDA_ERROR_INVALID_DEVICE);
+  fake_->on_cuDeviceGetCount = [](int* count) {
+    *count = 2;
+    return CUDA_SUCCESS;
+  };
+  int can_reach = 0;
+  fake_->on_cuDeviceCanAccessPeer = [&](int* can_access, CUdevice, CUdevice) {
+    *can_access = can_reach;
+    return CUDA_SUCCESS;
+  };
+  const AccessGrant other{Location::device(DeviceOrdinal{1}), AccessRights::read};
+  const auto apart = try_grant(mapping_, {other});
+  ASSERT_FALSE(apart);
+  EXPECT_EQ(apart.failure().kind, ErrorKind::not_supported);
+  EXPECT_EQ(apart.failure().rule_ids, "ACCESS-PEER");
+  EXPECT_EQ(apart.failure().reason, "device 1 cannot reach device 0");
+  EXPECT_EQ(apart.failure().code, CUDA_ERROR_INVALID_DEVICE);
+  const auto none = try_grant(mapping_, {{Location::device(DeviceOrdinal{5}), AccessRights::read}});
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.failure().kind, ErrorKind::invalid_use) << "there is no such device";
+  can_reach = 1;
+  const auto together = try_grant(mapping_, {other});
+  ASSERT_FALSE(together);
+  EXPECT_EQ(together.failure().kind, ErrorKind::invalid_use) << "that is not why";
+}
+
 TEST_F(AccessGrantTest, RevokesByGrantingNothing) {
   revoke(mapping_, Location::device(DeviceOrdinal{0}));
   ASSERT_EQ(seen_.size(), 1u);

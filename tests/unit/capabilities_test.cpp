@@ -179,12 +179,24 @@ TEST(Capabilities, AReadOnlyGrantThatGivesMoreIsNotOne) {
 TEST(Capabilities, C28_FabricHandlesWithoutPermissionNameTheImexChannel) {
   const tests::TemporaryDirectory directory;
   const CapabilityOptions options{.trials = true, .imex_directory = directory.path("channels")};
-  const Capability fabric = of(machine(), options)[Feature::fabric_handles];
+  const auto real = std::make_shared<Disguised>(test::EmulatedMachine(machine()).interface());
+  const Capability fabric = of(real, options)[Feature::fabric_handles];
   EXPECT_EQ(fabric.state, FeatureState::refused);
   EXPECT_TRUE(mentions(fabric.reason, "CUDA_ERROR_NOT_PERMITTED")) << fabric.reason;
   EXPECT_TRUE(mentions(fabric.reason, "there is none in " + directory.path("channels"))) << fabric.reason;
   EXPECT_TRUE(mentions(fabric.remedy, "/channel0 created")) << fabric.remedy;
   EXPECT_EQ(of(machine("gb200"), options)[Feature::fabric_handles].state, FeatureState::yes);
+}
+
+TEST(Capabilities, C28_TheChannelsOfAnEmulatedMachineAreASetting) {
+  const Capability fabric = of(machine(), with_trials)[Feature::fabric_handles];
+  EXPECT_EQ(fabric.state, FeatureState::refused);
+  EXPECT_TRUE(mentions(fabric.remedy, "imex-channels=1")) << fabric.remedy;
+  EXPECT_TRUE(mentions(fabric.remedy, "profile=gb200")) << fabric.remedy;
+  EXPECT_FALSE(mentions(fabric.remedy, "/dev/") || mentions(fabric.reason, "/dev/")) << fabric.reason << fabric.remedy;
+  emulator::Configuration configuration = machine();
+  configuration.imex_channels = 1;
+  EXPECT_EQ(of(configuration, with_trials)[Feature::fabric_handles].state, FeatureState::yes);
 }
 
 TEST(Capabilities, C28_ALackOfMemoryIsReportedAsThat) {

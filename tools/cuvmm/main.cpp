@@ -15,6 +15,7 @@
 #include "rules/rules.hpp"
 #include "tour/access_probe.hpp"
 #include "tour/options.hpp"
+#include "tour/party.hpp"
 #include "tour/tour.hpp"
 #include "tour/unmap_probe.hpp"
 
@@ -49,7 +50,7 @@ int main(int count, char** words) {
 
   cuvmm::emulate::Options emulate_options;
   emulate_options.command = cuvmm::emulate::take_command(count, words);
-  CLI::App* emulate = application.add_subcommand("emulate", "Runs a program on the emulated driver");
+  CLI::App* const emulate = application.add_subcommand("emulate", "Runs a program on the emulated driver");
   cuvmm::emulate::add_options(*emulate, emulate_options);
   emulate->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
 
@@ -73,12 +74,18 @@ int main(int count, char** words) {
   const CLI::App* access = cuvmm::tour::add_probe_command(application, access_probe);
   cuvmm::tour::UnmapProbe unmap_probe;
   cuvmm::tour::add_probe_command(application, unmap_probe);
+  cuvmm::tour::PartyCommand party_command;
+  const CLI::App* party = cuvmm::tour::add_party_command(application, party_command);
 
   try {
     application.parse(count, words);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0 && application.get_subcommands().empty()) {
       std::cerr << "cuvmm: " << missing_subcommand(count, words) << '\n';
+      return exit_misuse;
+    }
+    if (const auto hint = cuvmm::emulate::hint_at_the_mark(*emulate); error.get_exit_code() != 0 && hint) {
+      std::cerr << "cuvmm emulate: " << *hint << '\n';
       return exit_misuse;
     }
     const bool misuse = application.exit(error) != 0;
@@ -93,6 +100,7 @@ int main(int count, char** words) {
   if (sequences->parsed()) cuvmm::conformance::run_sequences_command(sequences_command);
   if (emulate->parsed()) return cuvmm::emulate::run_emulate(emulate_options);
   if (tour->parsed()) return cuvmm::tour::run_tour(options);
+  if (party->parsed()) return cuvmm::tour::run_party(party_command);
   if (access->parsed()) cuvmm::tour::run_probe(access_probe);
   cuvmm::tour::run_probe(unmap_probe);
 }

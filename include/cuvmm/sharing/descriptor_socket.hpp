@@ -32,8 +32,10 @@ struct PeerCredentials {
 struct ConnectionOptions {
   std::string token{};                  // a secret, or the name of a job: both ends need the same; at most 4 KiB
   std::vector<unsigned> other_users{};  // who may be at the other end besides this process's effective user
-  std::optional<Locality> locality{};   // what the other end is told; Locality::here() unless given
-  bool wait_for_listener = false;       // connecting: nobody listens yet is no error before the deadline
+  // What the other end is told; Locality::here() unless given. Locality::of(driver) tells the emulated node, too, so
+  // that handles which mean nothing there are refused before they are sent.
+  std::optional<Locality> locality{};
+  bool wait_for_listener = false;  // connecting: nobody listens yet is no error before the deadline
   MessageLimits limits{};
 };
 
@@ -90,6 +92,14 @@ class DescriptorSocket {
   }
   [[nodiscard]] Result<Message> try_ask(const MessageView& request, const Deadline& deadline);
 
+  // Sends several requests, and then waits for their replies, one for each in the same order: a single round trip. A
+  // peer that answers one of them with a failure answers for all; what it says to the later ones is passed over.
+  [[nodiscard]] std::vector<Message> ask_all(std::span<const MessageView> requests, const Deadline& deadline) {
+    return try_ask_all(requests, deadline).value();
+  }
+  [[nodiscard]] Result<std::vector<Message>> try_ask_all(std::span<const MessageView> requests,
+                                                         const Deadline& deadline);
+
   // Answers a request: with a message, or with why not, which is thrown at the other end.
   void reply(const Message& request, const MessageView& answer, const Deadline& deadline) {
     try_reply(request, answer, deadline).value();
@@ -126,10 +136,13 @@ class DescriptorSocket {
                                          const Deadline& deadline);
   [[nodiscard]] Result<Message> receive_any(std::string_view call, const Deadline& deadline);
   [[nodiscard]] Result<Message> receive_any(std::string_view call, Patience& patience);
+  [[nodiscard]] Result<std::uint32_t> send_request(std::string_view call, const MessageView& request,
+                                                   const Deadline& deadline, std::uint32_t first_awaited = 0);
+  [[nodiscard]] Result<Message> receive_reply(std::string_view call, std::uint32_t number, Patience& patience);
   [[nodiscard]] bool keep(Message& message);
   [[nodiscard]] Failure refusal_of(const Message& message, std::string_view call);
-  // What the peer said before it ended, if it said why.
-  [[nodiscard]] std::optional<Failure> last_words();
+  // What the peer said before it ended, if it said why: by itself, or in reply to one of the requests from that number.
+  [[nodiscard]] std::optional<Failure> last_words(std::uint32_t first_awaited);
 
   [[nodiscard]] Result<void> check_user(std::string_view call, const ConnectionOptions& options) const;
   [[nodiscard]] Result<void> introduce(const ConnectionOptions& options, const Deadline& deadline);
@@ -140,6 +153,7 @@ class DescriptorSocket {
   UniqueDescriptor socket_;
   MessageLimits limits_;
   PeerCredentials peer_;
+  std::optional<Locality> locality_;  // that the peer was told
   std::optional<Locality> peer_locality_;
   std::string why_closed_;
   std::vector<Message> kept_;  // arrived while something else was done

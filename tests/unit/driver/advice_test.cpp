@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <regex>
+#include <set>
+#include <string>
+
+#include "emulator/rule.hpp"
+
 namespace cuvmm::driver {
 namespace {
 
@@ -23,6 +29,38 @@ TEST(Advice, EveryRuleHasAWayOut) {
       const Advice advice = advice_for(entry.entry_point, static_cast<CUresult>(code));
       EXPECT_EQ(advice.rule.empty(), advice.way_out.empty()) << entry.name << ' ' << code;
     }
+}
+
+// Whether a text names a driver call to somebody who is to use the library. In brackets one may stand beside it.
+bool speaks_of_driver_calls(std::string_view text) {
+  static const std::regex in_brackets(R"(\([^)]*\))");
+  static const std::regex call(R"(\bcu[A-Z][A-Za-z]+|\bCU_|\brequestedHandleTypes\b)");
+  const std::string rest = std::regex_replace(std::string(text), in_brackets, "");
+  return std::regex_search(rest, call);
+}
+
+TEST(Advice, SpeaksToUsersOfTheLibrary) {
+  EXPECT_TRUE(speaks_of_driver_calls("Ask cuDeviceCanAccessPeer"));
+  EXPECT_FALSE(speaks_of_driver_calls("Ask Device::can_access_peer (cuDeviceCanAccessPeer)"));
+  for (const EntryPointInfo& entry : entry_points)
+    for (int code = 1; code < 1000; ++code) {
+      const Advice advice = advice_for(entry.entry_point, static_cast<CUresult>(code));
+      EXPECT_FALSE(speaks_of_driver_calls(advice.way_out)) << entry.name << ' ' << code << ": " << advice.way_out;
+    }
+  // Rules that no call of the library can break.
+  const std::set<std::string_view> of_others = {"GRANULARITY-OPTION",
+                                                "DEFAULT-STREAMS-STAY",
+                                                "CAPTURE-ISOLATED",
+                                                "CAPTURE-WITHOUT-LEGACY-STREAM",
+                                                "CAPTURE-NOT-IN-LEGACY-STREAM",
+                                                "POOL-LIVE",
+                                                "FREE-WHAT-WAS-ALLOCATED",
+                                                "GRAPH-MEMORY"};
+  for (const emulator::RuleText& rule : emulator::rule_book) {
+    const std::string_view ours = way_out_for_rule(rule.id);
+    const std::string_view told = ours.empty() ? rule.way_out : ours;
+    EXPECT_EQ(speaks_of_driver_calls(told), of_others.contains(rule.id)) << rule.id << ": " << told;
+  }
 }
 
 TEST(Advice, EveryVirtualMemoryCallExplainsInvalidValue) {

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "driver/advice.hpp"
 #include "fake_driver.hpp"
 
 namespace cuvmm::driver {
@@ -36,7 +37,7 @@ TEST(Call, NamesCallArgumentsRuleAndWayOut) {
     EXPECT_EQ(error.failure().arguments,
               "pointer = 0x7f0000200000, size = 2097152 (2 MiB), offset = 65536 (64 KiB), handle = 0x10, flags = 0");
     EXPECT_NE(error.rule().find("whole allocation"), std::string::npos) << error.what();
-    EXPECT_NE(error.way_out().find("Map the whole allocation"), std::string::npos) << error.what();
+    EXPECT_NE(error.way_out().find("the size that it was created with"), std::string::npos) << error.what();
   }
 }
 
@@ -47,6 +48,20 @@ TEST(Call, PrefersTheDriversExplanation) {
   ASSERT_FALSE(result);
   EXPECT_EQ(result.failure().rule, "The range ends inside a mapping; unmap 4 MiB.");
   EXPECT_EQ(result.failure().way_out, "");
+}
+
+TEST(Call, TellsTheLibrarysWayOutOfARuleThatTheDriverNames) {
+  FakeDriver driver;
+  driver.answer(EntryPoint::cuMemMap, CUDA_ERROR_NOT_SUPPORTED,
+                "MAP-WHOLE-ALLOCATION: a mapping covers a whole allocation.\nCreate it in other sizes.");
+  const auto known = try_call<EntryPoint::cuMemMap>(driver, 0x1000, 1, 0, 1, 0);
+  ASSERT_FALSE(known);
+  EXPECT_EQ(known.failure().rule, "a mapping covers a whole allocation.");
+  EXPECT_EQ(known.failure().way_out, way_out_for_rule("MAP-WHOLE-ALLOCATION"));
+  driver.answer(EntryPoint::cuMemMap, CUDA_ERROR_INVALID_VALUE, "MAP-FREE-ADDRESSES: taken.\nUnmap first.");
+  const auto other = try_call<EntryPoint::cuMemMap>(driver, 0x1000, 1, 0, 1, 0);
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.failure().way_out, "Unmap first.") << "the driver's own says it as well";
 }
 
 TEST(Call, TakesNullPointersAsTheEntryPointDoes) {

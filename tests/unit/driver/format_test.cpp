@@ -45,6 +45,41 @@ TEST(Format, AttributesAndResultsByName) {
   EXPECT_EQ(format_result(static_cast<CUresult>(9999)), "code 9999");
 }
 
+TEST(Format, ErrorsTellWhatWasGivenAndRecordingsAll) {
+  CUmemGenericAllocationHandle handle = 0;
+  const CUmemAllocationProp* const none = nullptr;
+  EXPECT_EQ((format_given<EntryPoint::cuMemCreate>(&handle, size_t{2097152}, none, 0ULL)),
+            "size = 2097152 (2 MiB), properties = null, flags = 0");
+  CUmemGenericAllocationHandle* const nowhere = nullptr;
+  EXPECT_EQ((format_given<EntryPoint::cuMemCreate>(nowhere, size_t{1}, none, 0ULL)),
+            "handle = null, size = 1, properties = null, flags = 0")
+      << "where the answer cannot go is a mistake, which is told";
+  EXPECT_TRUE((format_arguments<EntryPoint::cuMemCreate>(&handle, size_t{1}, none, 0ULL)).starts_with("handle = 0x"));
+}
+
+TEST(Format, PlacesForAnswersAreKnownWhateverTheirType) {
+  int descriptor = -1;
+  void* const to_descriptor = &descriptor;
+  EXPECT_EQ((format_given<EntryPoint::cuMemExportToShareableHandle>(to_descriptor, CUmemGenericAllocationHandle{16},
+                                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0ULL)),
+            "handle = 0x10, handle_type = POSIX_FILE_DESCRIPTOR, flags = 0");
+  CUipcMemHandle ipc{};
+  EXPECT_EQ((format_given<EntryPoint::cuIpcGetMemHandle>(&ipc, CUdeviceptr{4096})), "pointer = 0x1000");
+  size_t free = 0, total = 0;
+  EXPECT_EQ((format_given<EntryPoint::cuMemGetInfo>(&free, &total)), "");
+}
+
+TEST(Format, WhatIsReadThroughAPointerIsGiven) {
+  CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, 1};
+  CUmemoryPool pool = nullptr;
+  EXPECT_EQ((format_given<EntryPoint::cuMemGetDefaultMemPool>(&pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED)),
+            "location = DEVICE 1, type = 1");
+  void* const memory = &location;
+  EXPECT_TRUE((format_given<EntryPoint::cuMemFreeHost>(memory)).starts_with("pointer = 0x"));
+  EXPECT_TRUE(
+      (format_given<EntryPoint::cuMemcpyDtoH>(memory, CUdeviceptr{4096}, size_t{1})).starts_with("destination = 0x"));
+}
+
 TEST(Format, EveryEntryPointHasANameForEachParameter) {
 #define CUVMM_ENTRY_POINT(group, name, version, parameters, arguments) \
   EXPECT_EQ(split_names(#arguments).size(), std::tuple_size_v<ParametersOf<EntryPoint::name>>) << #name;

@@ -1,6 +1,8 @@
 #include "driver/lying_driver.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cstring>
@@ -412,6 +414,132 @@ TEST(LyingDriver, ClaimsCompression) {
   EXPECT_EQ(properties.allocFlags.compressionType, CU_MEM_ALLOCATION_COMP_GENERIC);
 }
 
+// Answers exports with descriptors and imports with handles that count up.
+class LyingDriverSharing : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_->on_cuMemCreate = [this](CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp* properties,
+                                   unsigned long long) {
+      *handle = ++last_;
+      created_with_ = properties->requestedHandleTypes;
+      return CUDA_SUCCESS;
+    };
+    fake_->on_cuMemExportToShareableHandle = [this](void* shareable, CUmemGenericAllocationHandle handle,
+                                                    CUmemAllocationHandleType type, unsigned long long) {
+      exported_ = handle;
+      if (type == CU_MEM_HANDLE_TYPE_FABRIC) static_cast<CUmemFabricHandle*>(shareable)->data[0] = 0;
+      return CUDA_SUCCESS;
+    };
+    fake_->on_cuMemImportFromShareableHandle = [this](CUmemGenericAllocationHandle* handle, void* from,
+                                                      CUmemAllocationHandleType) {
+      *handle = ++last_;
+      imported_from_ = file_of(static_cast<int>(reinterpret_cast<std::intptr_t>(from)));
+      return CUDA_SUCCESS;
+    };
+  }
+
+  CUmemGenericAllocationHandle create(LyingDriver& driver, int types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    CUmemAllocationProp properties{};
+    properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(types);
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_EQ(driver.cuMemCreate(&handle, 4096, &properties, 0), CUDA_SUCCESS);
+    return handle;
+  }
+  CUmemGenericAllocationHandle exported_by(LyingDriver& driver, CUmemGenericAllocationHandle handle) {
+    int descriptor = -1;
+    driver.cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    return exported_;
+  }
+  CUmemGenericAllocationHandle import(LyingDriver& driver, int descriptor) {
+    CUmemGenericAllocationHandle handle = 0;
+    driver.cuMemImportFromShareableHandle(&handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)),
+                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    return handle;
+  }
+  static ino_t file_of(int descriptor) {
+    struct stat facts {};
+    return ::fstat(descriptor, &facts) == 0 ? facts.st_ino : 0;
+  }
+
+  CUmemGenericAllocationHandle last_ = 0;
+  CUmemGenericAllocationHandle exported_ = 0;
+  CUmemAllocationHandleType created_with_{};
+  ino_t imported_from_ = 0;
+  std::shared_ptr<FakeDriver> fake_ = std::make_shared<FakeDriver>();
+};
+
+TEST_F(LyingDriverSharing, ExportsNewMemoryTheSecondTime) {
+  LyingDriver driver(fake_, Lies{.renew_second_export = true});
+  const auto handle = create(driver);
+  EXPECT_EQ(exported_by(driver, handle), handle);
+  EXPECT_NE(exported_by(driver, handle), handle);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 1u) << "of the new memory";
+  const auto other = create(driver);
+  EXPECT_EQ(exported_by(driver, other), other) << "the first time";
+  LyingDriver honest(fake_, {});
+  const auto third = create(honest);
+  EXPECT_EQ(exported_by(honest, third), third);
+  EXPECT_EQ(exported_by(honest, third), third);
+}
+
+TEST_F(LyingDriverSharing, RepeatsAnImportWhileTheFirstIsHeld) {
+  const UniqueDescriptor one(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const UniqueDescriptor other(::open("/dev/zero", O_RDWR | O_CLOEXEC));
+  LyingDriver driver(fake_, Lies{.repeat_import = true});
+  const auto first = import(driver, one.get());
+  EXPECT_EQ(imported_from_, file_of(one.get()));
+  import(driver, other.get());
+  EXPECT_EQ(imported_from_, file_of(one.get()));
+  LyingDriver honest(fake_, {});
+  import(honest, one.get());
+  import(honest, other.get());
+  EXPECT_EQ(imported_from_, file_of(other.get()));
+  LyingDriver afterwards(fake_, Lies{.repeat_import = true});
+  afterwards.cuMemRelease(import(afterwards, one.get()));
+  import(afterwards, other.get());
+  EXPECT_EQ(imported_from_, file_of(other.get())) << "the first is released";
+  driver.cuMemRelease(first);
+}
+
+TEST_F(LyingDriverSharing, KeepsImportedMemoryWhereNothingWasExported) {
+  const UniqueDescriptor one(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  LyingDriver driver(fake_, Lies{.keep_imported_memory = true});
+  const auto handle = import(driver, one.get());
+  EXPECT_EQ(driver.cuMemRelease(handle), CUDA_SUCCESS);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 0u);
+  const auto created = create(driver);
+  driver.cuMemRelease(created);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 1u) << "memory of its own";
+  exported_by(driver, create(driver));
+  driver.cuMemRelease(import(driver, one.get()));
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 2u) << "this process exports";
+}
+
+TEST_F(LyingDriverSharing, CreatesMemoryWithHandlesOfWindowsWithoutThem) {
+  LyingDriver driver(fake_, Lies{.accept_windows_handles = true});
+  create(driver, CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  EXPECT_EQ(created_with_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  LyingDriver honest(fake_, {});
+  create(honest, CU_MEM_HANDLE_TYPE_WIN32_KMT);
+  EXPECT_EQ(created_with_, CU_MEM_HANDLE_TYPE_WIN32_KMT);
+}
+
+TEST_F(LyingDriverSharing, FlipsABitOfFabricHandlesOfHostMemory) {
+  LyingDriver driver(fake_, Lies{.flip_host_fabric_handle = true});
+  auto place = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  fake_->on_cuMemGetAllocationPropertiesFromHandle = [&](CUmemAllocationProp* properties,
+                                                         CUmemGenericAllocationHandle) {
+    properties->location.type = place;
+    return CUDA_SUCCESS;
+  };
+  CUmemFabricHandle handle{};
+  driver.cuMemExportToShareableHandle(&handle, 1, CU_MEM_HANDLE_TYPE_FABRIC, 0);
+  EXPECT_EQ(handle.data[0], 1);
+  place = CU_MEM_LOCATION_TYPE_DEVICE;
+  driver.cuMemExportToShareableHandle(&handle, 1, CU_MEM_HANDLE_TYPE_FABRIC, 0);
+  EXPECT_EQ(handle.data[0], 0);
+}
+
 TEST(ParseLies, ReadsNames) {
   EXPECT_EQ(parse_lies(""), Lies{});
   EXPECT_EQ(parse_lies("flip_copied_byte:3,ignore_second_grant"),
@@ -419,7 +547,8 @@ TEST(ParseLies, ReadsNames) {
   EXPECT_EQ(parse_lies("ignore_read_only,keep_released_memory,flip_copied_byte"),
             (Lies{.flip_copied_byte = true, .ignore_read_only = true, .keep_released_memory = true}));
   EXPECT_EQ(parse_lies("ignore_read_only_alias,ignore_host_grant,repeat_chunk,keep_replaced_memory,separate_aliases,"
-                       "report_events_done,claim_compression,separate_moved_memory,separate_ring,gather_places"),
+                       "report_events_done,claim_compression,renew_second_export,repeat_import,keep_imported_memory,"
+                       "accept_windows_handles,flip_host_fabric_handle,separate_moved_memory,separate_ring,gather_places"),
             (Lies{.ignore_read_only_alias = true,
                   .ignore_host_grant = true,
                   .repeat_chunk = true,
@@ -429,7 +558,12 @@ TEST(ParseLies, ReadsNames) {
                   .separate_ring = true,
                   .gather_places = true,
                   .report_events_done = true,
-                  .claim_compression = true}));
+                  .claim_compression = true,
+                  .renew_second_export = true,
+                  .repeat_import = true,
+                  .keep_imported_memory = true,
+                  .accept_windows_handles = true,
+                  .flip_host_fabric_handle = true}));
 }
 
 TEST(ParseLies, RefusesOtherNames) {

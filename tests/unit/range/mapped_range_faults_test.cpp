@@ -239,7 +239,7 @@ TEST_F(MappedRangeFaults, AGrantThatIsReportedAsFailedLeavesNoRight) {
     EXPECT_EQ(state(range), before) << call;
   }
   // A refusal is no doubt: what was not done is not undone.
-  machine_.fail(EntryPoint::cuMemSetAccess, 1, abi::CUDA_ERROR_INVALID_DEVICE);
+  machine_.fail(EntryPoint::cuMemSetAccess, 1, abi::CUDA_ERROR_INVALID_VALUE);
   machine_.calls();
   EXPECT_FALSE(range.try_grant(std::span(&change, 1)));
   EXPECT_EQ(machine_.calls(), "cuMemSetAccess 1");

@@ -577,6 +577,87 @@ TEST_F(MappedRangeTest, C26_DevicesThatCannotReachAreReportedSoftly) {
   EXPECT_EQ(elsewhere.grant_where_reachable(all), std::vector{DeviceOrdinal(3)}) << "there is none on device 0";
 }
 
+TEST_F(MappedRangeTest, C26_AGrantToADeviceThatCannotReachIsRefusedWhereItIsNamed) {
+  emulator::Configuration configuration = test::strict_machine(3);
+  configuration.no_peer_access = {{0, 2}};
+  test::RangeMachine machine(configuration);
+  const Location device2 = Location::device(DeviceOrdinal(2));
+  const auto expect_unreachable = [](const Failure& failure) {
+    EXPECT_EQ(failure.kind, ErrorKind::not_supported) << failure.message();
+    EXPECT_EQ(failure.rule_ids, "ACCESS-PEER");
+    EXPECT_EQ(failure.reason, "device 2 cannot reach device 0");
+    EXPECT_NE(failure.way_out.find("grant_where_reachable"), std::string::npos) << failure.message();
+  };
+  MappedRangeOptions options = small();
+  options.grants = {{device0, AccessRights::read_write}, {device2, AccessRights::read}};
+  expect_unreachable(MappedRange::try_create(machine.driver(), options).failure());
+  options.grants = {{device0, AccessRights::read_write}, {device2, AccessRights::none}};
+  EXPECT_TRUE(MappedRange::try_create(machine.driver(), options)) << "no rights are asked for";
+
+  auto one = MappedRange::create(machine.driver(), small());
+  expect_unreachable(one.try_grant({{device2, AccessRights::read}}).failure());
+  EXPECT_TRUE(one.try_grant({{device1, AccessRights::read}}));
+  EXPECT_TRUE(one.try_grant({{device2, AccessRights::none}}));
+  one.append(2_MiB);
+  expect_unreachable(one.try_grant({{device2, AccessRights::read}}).failure());
+  EXPECT_EQ(one.grants().size(), 2u);
+}
+
+TEST_F(MappedRangeTest, C26_SoIsMemoryThatAGrantedDeviceCannotReach) {
+  emulator::Configuration configuration = test::strict_machine(3);
+  configuration.no_peer_access = {{0, 2}};
+  test::RangeMachine machine(configuration);
+  const Location device2 = Location::device(DeviceOrdinal(2));
+  MappedRangeOptions options = small();
+  options.grants = {{device0, AccessRights::read_write}, {device1, AccessRights::read_write}};
+  options.memory.location = device1;
+  auto one = MappedRange::create(machine.driver(), options);
+  one.append(2_MiB);
+  const auto appended = one.try_append(2_MiB, device2);
+  ASSERT_FALSE(appended);
+  EXPECT_EQ(appended.failure().kind, ErrorKind::not_supported) << appended.failure().message();
+  const auto replaced = one.try_replace(0, one.source()->acquire({.location = device2}, 2_MiB));
+  ASSERT_FALSE(replaced);
+  EXPECT_EQ(replaced.failure().kind, ErrorKind::not_supported) << replaced.failure().message();
+  EXPECT_TRUE(one.try_append(2_MiB, device0));
+}
+
+// A range that got memory of another device counts it apart, whichever way it came.
+TEST_F(MappedRangeTest, WhatReplacesAChunkElsewhereIsNoReasonToTakeMuchHere) {
+  MappedRangeOptions options = small();
+  options.chunks = ChunkPolicy::geometric();
+  const auto sizes = [](const MappedRange& range) {
+    std::vector<std::size_t> all;
+    for (const ChunkInfo& each : range.chunks()) all.push_back(each.bytes);
+    return all;
+  };
+  auto appended = range(options);
+  appended.append(16_MiB, device1);
+  appended.append(2_MiB);
+  auto replaced = range(options);
+  replaced.map(0, 16_MiB);
+  replaced.replace(0, replaced.source()->acquire({.location = device1}, 16_MiB));
+  replaced.append(2_MiB);
+  EXPECT_EQ(sizes(replaced).back(), sizes(appended).back());
+  auto at_home = range(options);
+  at_home.map(0, 16_MiB);
+  at_home.append(2_MiB);
+  EXPECT_NE(sizes(at_home).back(), sizes(appended).back()) << "or the policy would not tell";
+}
+
+TEST_F(MappedRangeTest, TakesGrantsInBraces) {
+  auto one = range(small());
+  one.append(2_MiB);
+  one.grant({{device0, AccessRights::read}, {device1, AccessRights::read_write}});
+  EXPECT_EQ(machine_.rights(one.address(), device0), AccessRights::read);
+  EXPECT_EQ(machine_.rights(one.address(), device1), AccessRights::read_write);
+  one.grant({{device1, AccessRights::read}});
+  EXPECT_EQ(machine_.rights(one.address(), device1), AccessRights::read);
+  EXPECT_TRUE(one.try_grant({{device1, AccessRights::none}}));
+  EXPECT_EQ(one.grant_where_reachable({DeviceOrdinal(1)}), std::vector<DeviceOrdinal>());
+  EXPECT_EQ(machine_.rights(one.address(), device1), AccessRights::read_write);
+}
+
 TEST_F(MappedRangeTest, AFailureAsksForAMissingFeatureOnce) {
   emulator::Configuration configuration = test::strict_machine();
   configuration.profile.behaviour.withhold_compression = true;

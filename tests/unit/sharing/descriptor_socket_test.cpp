@@ -1,6 +1,7 @@
 #include "cuvmm/sharing/descriptor_socket.hpp"
 
 #include <csignal>
+#include <cstring>
 #include <functional>
 #include <thread>
 
@@ -170,6 +171,53 @@ TEST(DescriptorSocket, C18_ALateReplyIsNotTakenForTheNextOne) {
   answers.join();
   EXPECT_EQ(client.receive(soon()).kind, 77) << "and is not lost";
   EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.receive(at_once())); }), ErrorKind::timed_out);
+}
+
+TEST(DescriptorSocket, AsksSeveralThingsInOneRoundTrip) {
+  auto [client, server] = DescriptorSocket::pair();
+  std::jthread answers([&, &s = server] {
+    const Message first = s.receive(soon());
+    const Message second = s.receive(soon());  // though the first is not answered yet
+    s.send({.kind = 77}, soon());
+    s.reply(first, {.kind = 98}, soon());
+    s.reply(second, {.kind = 99, .bytes = four}, soon());
+  });
+  const MessageView requests[] = {{.kind = greeting}, {.kind = greeting, .bytes = four}};
+  const auto replies = client.ask_all(requests, soon());
+  answers.join();
+  ASSERT_EQ(replies.size(), 2U);
+  EXPECT_EQ(replies[0].kind, 98);
+  EXPECT_EQ(replies[1].kind, 99);
+  EXPECT_EQ(replies[1].bytes, four);
+  EXPECT_EQ(client.receive(soon()).kind, 77) << "what came between is kept";
+  EXPECT_TRUE(client.ask_all({}, soon()).empty());
+}
+
+TEST(DescriptorSocket, ARefusalAnswersAllThatWasAskedAtOnce) {
+  const MessageView requests[] = {{.kind = greeting}, {.kind = greeting, .bytes = four}};
+  Failure no;
+  no.kind = ErrorKind::not_permitted;
+  {
+    auto [client, server] = DescriptorSocket::pair();
+    std::jthread answers([&, &s = server] {
+      const Message first = s.receive(soon());
+      const Message second = s.receive(soon());
+      s.reply(first, {.kind = 98}, soon());
+      static_cast<void>(s.try_reply(second, no, soon()));
+      s.reply(s.receive(soon()), {.kind = 97}, soon());
+    });
+    EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.ask_all(requests, soon())); }), ErrorKind::not_permitted);
+    EXPECT_EQ(client.ask({.kind = greeting}, soon()).kind, 97) << "the connection goes on";
+  }
+  // The peer refuses the first and ends, before or after the second is sent.
+  for (int round = 0; round < 200; ++round) {
+    auto [client, server] = DescriptorSocket::pair();
+    std::jthread answers([&, s = std::move(server)]() mutable {
+      static_cast<void>(s.try_reply(s.receive(soon()), no, soon()));
+      s.close();
+    });
+    EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.ask_all(requests, soon())); }), ErrorKind::not_permitted);
+  }
 }
 
 TEST(DescriptorSocket, KeepsNoMoreThanItsLimitsWhileItWaitsForAReply) {
@@ -375,6 +423,39 @@ TEST(HandleExchange, HandsOverHandlesOfBothTypesInTheirOrder) {
     EXPECT_NO_THROW(
         static_cast<void>(received[index].handle.import_into(machine.driver(), {.bytes = received[index].bytes})));
   }
+}
+
+// As docs/sharing.md shows it: handles tell of chunks, and the content's length comes beside them.
+TEST(HandleExchange, ARangeIsHandedOverWithTheLengthOfItsContent) {
+  cuvmm::test::RangeMachine machine;
+  const MappedRangeOptions options{.capacity = 64_MiB,
+                                   .memory = {.handle_types = HandleType::posix_file_descriptor},
+                                   .chunks = ChunkPolicy::fixed(4_MiB)};
+  auto [one, other] = DescriptorSocket::pair();
+  {
+    auto range = MappedRange::create(machine.driver(), options);
+    range.append(9_MiB);
+    const std::uint64_t length = range.size();
+    one.send({.kind = first_free_kind, .bytes = std::as_bytes(std::span(&length, 1))}, soon());
+    std::vector<HandleOfMemory> handles;
+    for (const ChunkInfo& chunk : range.chunks()) {
+      const SharedPhysicalMemory memory = range.memory_at(chunk.offset);
+      handles.push_back(
+          {ShareableHandle::export_from(memory.memory(), HandleType::posix_file_descriptor), memory.size()});
+    }
+    send_handles(one, handles, soon());
+  }
+  auto range = MappedRange::create(machine.driver(), options);
+  std::uint64_t length = 0;
+  const Message told = other.receive(soon());
+  ASSERT_EQ(told.bytes.size(), sizeof length);
+  std::memcpy(&length, told.bytes.data(), sizeof length);
+  for (const auto& each : receive_handles(other, soon()))
+    range.append(SharedPhysicalMemory(each.handle.import_into(machine.driver(), {.bytes = each.bytes})));
+  EXPECT_EQ(range.size(), 12_MiB) << "of chunks";
+  range.truncate(length);
+  EXPECT_EQ(range.size(), 9_MiB);
+  EXPECT_EQ(range.mapped_bytes(), 12_MiB);
 }
 
 TEST(HandleExchange, ASizeThatNoMemoryHasIsNeitherSentNorTaken) {

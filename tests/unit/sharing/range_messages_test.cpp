@@ -9,6 +9,10 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
+AttachRequest request_for(const std::string& name, AccessRights rights) {
+  return {name, rights, Locality::here()};
+}
+
 // Each beginning of the bytes, and the bytes with one more, are refused.
 void expect_exact(const Bytes& bytes, const std::function<bool(const Bytes&)>& reads) {
   EXPECT_TRUE(reads(bytes));
@@ -32,11 +36,13 @@ ChunkFacts some_chunk(std::uint64_t offset) {
 }
 
 TEST(RangeMessages, RequestsComeBackAsTheyWere) {
-  const Bytes attach = encode(AttachRequest{"weights", AccessRights::read_write});
+  const Locality locality{"host", "boot", "26:1", "machine", 3};
+  const Bytes attach = encode(AttachRequest{"weights", AccessRights::read_write, locality});
   const auto read = decode_attach_request(attach);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->name, "weights");
   EXPECT_EQ(read->rights, AccessRights::read_write);
+  EXPECT_EQ(read->locality, locality);
   expect_exact(attach, [](const Bytes& bytes) { return decode_attach_request(bytes).has_value(); });
   expect_exact(encode(FetchRequest{9}), [](const Bytes& bytes) { return decode_fetch_request(bytes).has_value(); });
   EXPECT_EQ(decode_fetch_request(encode(FetchRequest{9}))->first, 9U);
@@ -44,12 +50,12 @@ TEST(RangeMessages, RequestsComeBackAsTheyWere) {
 }
 
 TEST(RangeMessages, RequestsForNoNameOrNoRightsAreRefused) {
-  EXPECT_FALSE(decode_attach_request(encode(AttachRequest{"", AccessRights::read})));
-  EXPECT_FALSE(decode_attach_request(encode(AttachRequest{"a", AccessRights::none})));
-  EXPECT_FALSE(decode_attach_request(encode(AttachRequest{"a", static_cast<AccessRights>(2)})));
-  EXPECT_TRUE(decode_attach_request(encode(AttachRequest{"a", AccessRights::read})));
-  EXPECT_FALSE(decode_attach_request(encode(AttachRequest{std::string(256, 'a'), AccessRights::read})));
-  EXPECT_TRUE(decode_attach_request(encode(AttachRequest{std::string(255, 'a'), AccessRights::read})));
+  EXPECT_FALSE(decode_attach_request(encode(request_for("", AccessRights::read))));
+  EXPECT_FALSE(decode_attach_request(encode(request_for("a", AccessRights::none))));
+  EXPECT_FALSE(decode_attach_request(encode(request_for("a", static_cast<AccessRights>(2)))));
+  EXPECT_TRUE(decode_attach_request(encode(request_for("a", AccessRights::read))));
+  EXPECT_FALSE(decode_attach_request(encode(request_for(std::string(256, 'a'), AccessRights::read))));
+  EXPECT_TRUE(decode_attach_request(encode(request_for(std::string(255, 'a'), AccessRights::read))));
 }
 
 TEST(RangeMessages, StandingAndTermsComeBackAsTheyWere) {

@@ -433,7 +433,7 @@ TEST_F(SharedRange, UpdatesOfWhatIsNotFollowedAreRefused) {
 TEST_F(SharedRange, StrangersAreToldWhatIsWrongAndDropped) {
   auto range = new_range(1);
   const auto published = publisher_.publish("range", range);
-  const auto attach_bytes = encode(AttachRequest{"range", AccessRights::read});
+  const auto attach_bytes = encode(AttachRequest{"range", AccessRights::read, Locality::here()});
   const auto fetch_bytes = encode(FetchRequest{0});
   const std::vector<int> a_descriptor{0};
   const std::vector<std::byte> nonsense(7, std::byte{0xee});
@@ -461,8 +461,8 @@ TEST_F(SharedRange, OneWhoTakesNothingHoldsUpNobody) {
   auto range = new_range(1);
   auto published = publisher_.publish("range", range);
   auto deaf = stranger();
-  ASSERT_TRUE(
-      deaf.try_ask({.kind = attach_message, .bytes = encode(AttachRequest{"range", AccessRights::read})}, soon()));
+  ASSERT_TRUE(deaf.try_ask(
+      {.kind = attach_message, .bytes = encode(AttachRequest{"range", AccessRights::read, Locality::here()})}, soon()));
   for (int update = 0; update < 2000; ++update) {
     range.append(1);
     published.update(range);
@@ -594,7 +594,7 @@ TEST_F(SharedRange, ChunksOfWhatIsBeingWithdrawnAreRefused) {
   auto range = new_range(1);
   auto published = publisher_.publish("range", range);
   auto peer = stranger();
-  const auto request = encode(AttachRequest{"range", AccessRights::read});
+  const auto request = encode(AttachRequest{"range", AccessRights::read, Locality::here()});
   EXPECT_TRUE(peer.try_ask({.kind = attach_message, .bytes = request}, soon()));
   EXPECT_FALSE(published.try_withdraw(Deadline::in(1ms)));
   const auto fetch = encode(FetchRequest{0});

@@ -8,9 +8,11 @@
 #include <functional>
 #include <thread>
 
-#include "cuvmm/sharing/descriptor_socket.hpp"
+#include "cuvmm/cuvmm.hpp"
+#include "cuvmm/sharing/sharing.hpp"
 #include "open_descriptors.hpp"
 #include "raw_packets.hpp"
+#include "sharing/range_messages.hpp"
 
 namespace {
 
@@ -27,6 +29,7 @@ bool is_due(std::atomic<int>& countdown) {
 // What a peer who never ends sends, and how much of it: then it ends.
 std::vector<std::byte> endless_packet;
 int endless_left = 0;
+std::atomic<int> endless_socket = -1;  // where
 constexpr std::size_t index_in_header = 12;
 constexpr std::size_t flags_in_header = 16;
 
@@ -42,7 +45,7 @@ ssize_t __wrap_sendmsg(int socket, const msghdr* message, int flags) {
   return -1;
 }
 ssize_t __wrap_recvmsg(int socket, msghdr* message, int flags) {
-  if (!endless_packet.empty()) {
+  if (socket == endless_socket) {
     message->msg_controllen = 0;
     message->msg_flags = 0;
     if (endless_left-- == 0) return 0;
@@ -150,13 +153,14 @@ TEST(SystemCallFailures, LastingOnesAreTypedAtBothEndsAndLeaveNothing) {
 class EndlessPeer {
  public:
   static constexpr int count = 100'000;
-  explicit EndlessPeer(std::vector<std::byte> packet) {
+  EndlessPeer(int socket, std::vector<std::byte> packet) {
     endless_packet = std::move(packet);
     endless_left = count;
+    endless_socket = socket;
   }
   EndlessPeer(const EndlessPeer&) = delete;
   EndlessPeer& operator=(const EndlessPeer&) = delete;
-  ~EndlessPeer() { endless_packet.clear(); }
+  ~EndlessPeer() { endless_socket = -1; }
   [[nodiscard]] static int sent() { return count - endless_left; }
 };
 
@@ -169,7 +173,7 @@ TEST(SystemCallFailures, C18_APeerThatGoesOnSendingHoldsUpNobodyBeyondTheDeadlin
   stale.is_reply = true;
   {
     auto [one, other] = DescriptorSocket::pair();
-    const EndlessPeer peer(test::packet_of(stale));
+    const EndlessPeer peer(one.descriptor(), test::packet_of(stale));
     const auto received = one.try_receive(now());
     ASSERT_FALSE(received);
     EXPECT_EQ(received.failure().kind, ErrorKind::timed_out) << received.failure().message();
@@ -177,14 +181,14 @@ TEST(SystemCallFailures, C18_APeerThatGoesOnSendingHoldsUpNobodyBeyondTheDeadlin
   }
   {
     auto [one, other] = DescriptorSocket::pair();
-    const EndlessPeer peer(test::packet_of(stale));
+    const EndlessPeer peer(one.descriptor(), test::packet_of(stale));
     const auto answer = one.try_ask({.kind = greeting}, now());
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.failure().kind, ErrorKind::timed_out) << answer.failure().message();
   }
   {
     auto [one, other] = DescriptorSocket::pair();
-    const EndlessPeer peer(test::packet_of(test::only_packet(0)));
+    const EndlessPeer peer(one.descriptor(), test::packet_of(test::only_packet(0)));
     const auto answer = one.try_ask({.kind = greeting}, now());
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.failure().kind, ErrorKind::timed_out) << answer.failure().message();
@@ -197,7 +201,7 @@ TEST(SystemCallFailures, C18_NorOneWhoseMessageDoesNotEnd) {
   PacketHeader part = test::only_packet(1);
   part.total_bytes = 1 << 20;
   part.last = false;
-  const EndlessPeer peer(test::packet_of(part, {std::byte{1}}));
+  const EndlessPeer peer(one.descriptor(), test::packet_of(part, {std::byte{1}}));
   const auto received = one.try_receive(now());
   ASSERT_FALSE(received);
   EXPECT_EQ(received.failure().kind, ErrorKind::timed_out) << received.failure().message();
@@ -206,11 +210,51 @@ TEST(SystemCallFailures, C18_NorOneWhoseMessageDoesNotEnd) {
 
 TEST(SystemCallFailures, C18_WhoCannotBeSentToIsNotListenedToForEver) {
   auto [one, other] = DescriptorSocket::pair();
-  const EndlessPeer peer(test::packet_of(test::only_packet(0)));
+  const EndlessPeer peer(one.descriptor(), test::packet_of(test::only_packet(0)));
   error_to_answer = EPIPE;
   failing_send = 1;
   EXPECT_EQ(outcome([&, &s = one] { s.send({.kind = greeting}, Deadline::in(120s)); }), "peer gone");
   EXPECT_LT(peer.sent(), EndlessPeer::count);
+}
+
+// Kept up to date by a publisher who says the same again and again.
+TEST(SystemCallFailures, C18_APublisherThatGoesOnTellingNothingNewHoldsUpNobody) {
+  const Driver driver = Driver::emulated();
+  auto range = MappedRange::create(driver, {.capacity = 16_MiB,
+                                            .memory = {.handle_types = HandleType::posix_file_descriptor},
+                                            .chunks = ChunkPolicy::fixed(2_MiB)});
+  range.append(2_MiB);
+  auto publisher = RangePublisher::unconnected();
+  const auto published = publisher.publish("range", range);
+  const auto connect = [&] {
+    auto [one, other] = DescriptorSocket::pair(range_message_limits);
+    publisher.serve(std::move(one));
+    return std::move(other);
+  };
+  auto asking = connect();
+  const auto request = encode(AttachRequest{"range", AccessRights::read});
+  const auto terms =
+      decode_terms(asking.ask({.kind = attach_message, .bytes = request}, Deadline::in(120s)).bytes).value();
+  auto attached = AttachedRange::attach(driver, connect(), "range", {}, Deadline::in(120s));
+  EXPECT_FALSE(attached.poll());
+
+  const auto told = encode(terms.standing);
+  PacketHeader header = test::only_packet(told.size());
+  header.kind = standing_message;
+  {
+    const EndlessPeer peer(attached.descriptor(), test::packet_of(header, told));
+    EXPECT_FALSE(attached.poll());
+    EXPECT_LT(peer.sent(), EndlessPeer::count / 10);
+    try {
+      static_cast<void>(attached.wait(now()));
+      ADD_FAILURE() << "there is no news";
+    } catch (const TimedOut& error) {
+      EXPECT_EQ(error.call(), "AttachedRange::wait");
+    }
+    EXPECT_LT(peer.sent(), EndlessPeer::count / 10);
+    EXPECT_EQ(attached.follow(now()), 2_MiB);
+  }
+  EXPECT_FALSE(attached.poll()) << "the publisher is as good as before";
 }
 
 }  // namespace

@@ -3,14 +3,17 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 #include "command/input_error.hpp"
 #include "command/words.hpp"
 #include "cuvmm/error.hpp"
+#include "emulator/broker/machine_directory.hpp"
 #include "emulator/configuration.hpp"
 
 namespace cuvmm::command {
@@ -27,13 +30,55 @@ std::string name_to_number(std::string& name) {
   return {};
 }
 
-OpenedDriver open_emulated_driver(int devices) {
+// What `make` answers; a configuration that makes no sense is the user's.
+template <class Make>
+auto configured(Make make) {
   try {
-    return {Driver::emulated(emulator::Configuration::from_environment(devices)), {}};
+    return make();
   } catch (const std::invalid_argument& error) {
     throw InputError(error.what());
   } catch (const InvalidUse& error) {
     throw InputError(error.what());
+  }
+}
+
+OpenedDriver open_emulated_driver(int devices) {
+  return configured([&] {
+    return OpenedDriver{Driver::emulated(emulator::Configuration::from_environment(devices)), {}};
+  });
+}
+
+// On the machine that the environment names, or on a new one.
+OpenedDriver open_shareable_emulated_driver(int devices) {
+  return configured([&] {
+    emulator::Configuration configuration = emulator::Configuration::from_environment(devices);
+    const bool named = !configuration.machine.empty();
+    if (!named) {
+      configuration.machine = emulator::broker::fresh_machine();
+      configuration.nodes = std::max(2, configuration.nodes);
+    }
+    OpenedDriver opened{Driver::emulated(configuration), {}};
+    opened.place.machine = configuration.machine;
+    opened.place.nodes = configuration.nodes;
+    return opened;
+  });
+}
+
+// A machine that processes share takes more of the system than one of the process's own, so there is a way without.
+OpenedDriver open_emulated_driver_for_many(int devices) {
+  const bool named = !configured([&] { return emulator::Configuration::from_environment(devices); }).machine.empty();
+  try {
+    return open_shareable_emulated_driver(devices);
+  } catch (const Error& error) {
+    if (named) throw;
+    OpenedDriver opened = open_emulated_driver(devices);
+    opened.place.alone = fmt::format("other processes cannot share this one's emulated machine: {}", error.what());
+    return opened;
+  } catch (const std::system_error& error) {
+    if (named) throw InputError(error.what());
+    OpenedDriver opened = open_emulated_driver(devices);
+    opened.place.alone = fmt::format("other processes cannot share this one's emulated machine: {}", error.what());
+    return opened;
   }
 }
 
@@ -45,30 +90,32 @@ OpenedDriver open_cuda_driver() {
   }
 }
 
-OpenedDriver open_either_driver(int devices) {
+using OpenEmulated = OpenedDriver (*)(int devices);
+
+OpenedDriver open_either_driver(int devices, OpenEmulated open_emulated) {
   try {
     return {Driver::cuda(), {}};
   } catch (const DriverUnavailable& why) {
-    OpenedDriver opened = open_emulated_driver(devices);
+    OpenedDriver opened = open_emulated(devices);
     opened.remark = fmt::format("{}. The emulated driver is used.", why.rule());
     return opened;
   }
 }
 
-OpenedDriver open_chosen_driver(DriverChoice choice, int devices) {
+OpenedDriver open_chosen_driver(DriverChoice choice, int devices, OpenEmulated open_emulated) {
   switch (choice) {
     case DriverChoice::cuda:
       return open_cuda_driver();
     case DriverChoice::emulated:
-      return open_emulated_driver(devices);
+      return open_emulated(devices);
     case DriverChoice::automatic:
       break;
   }
   const char* const text = std::getenv("CUVMM_DRIVER");
   const std::string_view wanted = text == nullptr ? "" : text;
-  if (wanted.empty()) return open_either_driver(devices);
+  if (wanted.empty()) return open_either_driver(devices, open_emulated);
   if (wanted == "cuda") return open_cuda_driver();
-  if (wanted == "emulated") return open_emulated_driver(devices);
+  if (wanted == "emulated") return open_emulated(devices);
   throw InputError(fmt::format("CUVMM_DRIVER names no driver: it is {}. Set it to cuda or to emulated, or remove it.",
                                quoted(std::string(wanted))));
 }
@@ -84,15 +131,44 @@ void add_driver_option(CLI::App& command, DriverChoice& choice) {
       ->transform(CLI::Validator(name_to_number, ""));
 }
 
-OpenedDriver open_driver(DriverChoice choice, int devices) {
-  OpenedDriver opened = open_chosen_driver(choice, devices);
-  if (const int present = opened.driver.device_count(); present < devices) {
+namespace {
+
+void require_devices(const Driver& driver, int devices) {
+  if (const int present = driver.device_count(); present < devices) {
     throw InputError(
         fmt::format("{} devices are asked for, and the driver has {}: ask for no more than it has, or "
                     "take --driver emulated.",
                     devices, present));
   }
+}
+
+}  // namespace
+
+OpenedDriver open_driver(DriverChoice choice, int devices) {
+  OpenedDriver opened = open_chosen_driver(choice, devices, open_emulated_driver);
+  require_devices(opened.driver, devices);
   return opened;
+}
+
+OpenedDriver open_shareable_driver(DriverChoice choice, int devices) {
+  OpenedDriver opened = open_chosen_driver(choice, devices, open_emulated_driver_for_many);
+  require_devices(opened.driver, devices);
+  opened.place.driver = opened.driver.is_emulated() ? DriverChoice::emulated : DriverChoice::cuda;
+  opened.place.devices = devices;
+  return opened;
+}
+
+Driver open_driver_at(const DriverPlace& place, int node) {
+  if (place.driver != DriverChoice::emulated) return open_driver(place.driver, place.devices).driver;
+  Driver driver = configured([&] {
+    emulator::Configuration configuration = emulator::Configuration::from_environment(place.devices);
+    configuration.machine = place.machine;
+    configuration.nodes = place.nodes;
+    configuration.node = node;
+    return Driver::emulated(configuration);
+  });
+  require_devices(driver, place.devices);
+  return driver;
 }
 
 }  // namespace cuvmm::command

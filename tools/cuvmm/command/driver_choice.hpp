@@ -20,9 +20,19 @@ enum class DriverChoice {
 // Adds the option --driver.
 void add_driver_option(CLI::App& command, DriverChoice& choice);
 
+// Where other processes find the devices that this one has.
+struct DriverPlace {
+  DriverChoice driver = DriverChoice::automatic;  // cuda or emulated
+  int devices = 1;                                // that take part
+  std::string machine{};                          // the emulated one
+  int nodes = 1;                                  // of it
+  std::string alone{};                            // why no other process finds them; empty if they do
+};
+
 struct OpenedDriver {
   Driver driver;
-  std::string remark;  // why it is not the driver that the user may expect; empty if it is
+  std::string remark;   // why it is not the driver that the user may expect; empty if it is
+  DriverPlace place{};  // of open_shareable_driver
 };
 
 // Opens and initialises the driver of that choice (an automatic one obeys the environment variable CUVMM_DRIVER), with
@@ -30,5 +40,13 @@ struct OpenedDriver {
 // many devices. The environment variable CUVMM_LIE wraps the driver into one that lies (docs/tour.md). Throws
 // cuvmm::Error if there is no such driver, InputError if it has too few devices.
 [[nodiscard]] OpenedDriver open_driver(DriverChoice choice, int devices);
+
+// The same for a program whose child processes are to have the same devices. An emulated machine is one that processes
+// share: the one that the environment names, else a new one, of two nodes at least, that ends with the last of them. If
+// that cannot be had, the machine is the process's own, and the place tells why.
+[[nodiscard]] OpenedDriver open_shareable_driver(DriverChoice choice, int devices);
+
+// The driver of such a child process, on that node of the machine. Throws as open_driver.
+[[nodiscard]] Driver open_driver_at(const DriverPlace& place, int node);
 
 }  // namespace cuvmm::command

@@ -1,8 +1,13 @@
 #include "emulate/command_line.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <string_view>
+
+#include "command/words.hpp"
 
 namespace cuvmm::emulate {
 
@@ -22,6 +27,14 @@ void add_options(CLI::App& command, Options& options) {
       "command, "
       "126 if it cannot be run, 2 if cuvmm itself was misused. What is not given as an option is taken from "
       "CUVMM_EMULATOR and CUVMM_EMULATOR_CONFIG.");
+}
+
+std::optional<std::string> hint_at_the_mark(const CLI::App& command) {
+  if (!command.parsed()) return std::nullopt;
+  const std::vector<std::string> others = command.remaining();
+  if (others.empty() || others.front().starts_with('-')) return std::nullopt;
+  return fmt::format("{} is no option. The program to run follows after --: cuvmm emulate [OPTIONS] -- {}",
+                     command::quoted(others.front()), fmt::join(others, " "));
 }
 
 std::vector<std::string> take_command(int& count, char** words) {

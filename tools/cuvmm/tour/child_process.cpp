@@ -12,6 +12,7 @@
 #include <csignal>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 
 namespace cuvmm::tour {
 namespace {
@@ -67,23 +68,49 @@ class Child {
   pid_t process_;
 };
 
-pid_t start_self(const std::vector<std::string>& arguments, int standard_output) {
+// What a child process has from us.
+class FileActions {
+ public:
+  FileActions() {
+    posix_spawn_file_actions_init(&actions_);
+    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  }
+  FileActions(const FileActions&) = delete;
+  FileActions& operator=(const FileActions&) = delete;
+  FileActions(FileActions&&) = delete;
+  FileActions& operator=(FileActions&&) = delete;
+  ~FileActions() { posix_spawn_file_actions_destroy(&actions_); }
+
+  void pass(int descriptor, int as) { posix_spawn_file_actions_adddup2(&actions_, descriptor, as); }
+  void drop_output() { posix_spawn_file_actions_addopen(&actions_, STDOUT_FILENO, "/dev/null", O_WRONLY, 0); }
+  [[nodiscard]] const posix_spawn_file_actions_t* get() const noexcept { return &actions_; }
+
+ private:
+  posix_spawn_file_actions_t actions_{};
+};
+
+pid_t start_self(const std::vector<std::string>& arguments, const FileActions& actions, char* const* environment) {
   std::vector<std::string> words{"cuvmm"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   pointers.reserve(words.size() + 1);
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, standard_output, STDOUT_FILENO);
   pid_t process = 0;
-  const int error = ::posix_spawn(&process, "/proc/self/exe", &actions, nullptr, pointers.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
+  const int error = ::posix_spawn(&process, "/proc/self/exe", actions.get(), nullptr, pointers.data(), environment);
   if (error != 0) throw_system_error(error, "a child process");
   return process;
+}
+
+pid_t start_self(const std::vector<std::string>& arguments, int standard_output) {
+  FileActions actions;
+  actions.pass(standard_output, STDOUT_FILENO);
+  return start_self(arguments, actions, environ);
+}
+
+std::string how_it_ended(int status) {
+  if (WIFSIGNALED(status)) return fmt::format("was ended by signal {}", WTERMSIG(status));
+  return WEXITSTATUS(status) == 0 ? "" : fmt::format("ended with status {}", WEXITSTATUS(status));
 }
 
 // All that comes until the other side closes its end. Throws at the deadline.
@@ -120,6 +147,56 @@ std::string output_of_self(const std::vector<std::string>& arguments, std::chron
     throw std::runtime_error(fmt::format("a child process ended with status {}", WEXITSTATUS(status)));
   }
   return text;
+}
+
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int inherited, std::string_view without_variable)
+    : process_(0) {
+  FileActions actions;
+  actions.drop_output();
+  // A descriptor that is passed on as itself would stay close-on-exec.
+  const int copy = ::fcntl(inherited, F_DUPFD_CLOEXEC, inherited_descriptor + 1);
+  if (copy < 0) throw_system_error(errno, "a descriptor for a child process");
+  actions.pass(copy, inherited_descriptor);
+  std::vector<char*> environment;
+  for (char** each = environ; *each != nullptr; ++each) {
+    const std::string_view setting(*each);
+    if (setting.substr(0, setting.find('=')) != without_variable) environment.push_back(*each);
+  }
+  environment.push_back(nullptr);
+  try {
+    process_ = start_self(arguments, actions, environment.data());
+  } catch (...) {
+    ::close(copy);
+    throw;
+  }
+  ::close(copy);
+}
+
+std::string ChildProcess::wait(std::chrono::milliseconds deadline) {
+  const auto until = Clock::now() + deadline;
+  while (process_ != 0) {
+    int status = 0;
+    const pid_t ended = ::waitpid(process_, &status, WNOHANG);
+    if (ended == process_) {
+      process_ = 0;
+      return how_it_ended(status);
+    }
+    if (ended < 0 && errno != EINTR) break;
+    if (Clock::now() > until) {
+      kill();
+      return "gave no sign in time";
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return {};
+}
+
+void ChildProcess::kill() noexcept {
+  if (process_ == 0) return;
+  ::kill(process_, SIGKILL);
+  while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  process_ = 0;
 }
 
 }  // namespace cuvmm::tour

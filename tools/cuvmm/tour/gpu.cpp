@@ -116,8 +116,8 @@ void Gpu::require_kernels() const {
   throw Unavailable("it needs kernels, and this cuvmm was built without nvcc: build it where a CUDA toolkit is");
 }
 
-void Gpu::require_room(std::size_t granularity) const {
-  const std::uint64_t least = (sum_ == 0 ? 3 : 2) * granularity;
+void Gpu::require_room(std::size_t granularity, int other_processes) const {
+  const std::uint64_t least = ((sum_ == 0 ? 3U : 2U) + static_cast<unsigned>(other_processes)) * granularity;
   const std::uint64_t free = free_memory();
   if (free >= least) return;
   throw Unavailable(fmt::format("it takes {} of free device memory at least, and device {} has {}",

@@ -90,8 +90,8 @@ class Gpu {
   void require_kernels() const;
 
   // Throws Unavailable if the device has too little free memory for a stop: two granules to map, and one, taken once,
-  // for the kernels' results.
-  void require_room(std::size_t granularity) const;
+  // for the kernels' results; in each of the other processes that take part, too.
+  void require_room(std::size_t granularity, int other_processes = 0) const;
 
   // Throws Unavailable if the device has no virtual memory management.
   void require_virtual_memory() const;

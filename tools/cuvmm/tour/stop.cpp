@@ -16,9 +16,10 @@
 namespace cuvmm::tour {
 
 std::span<const Stop> all_stops() {
-  static const std::array stops{query_stop(),   life_cycle_stop(),  mapping_stop(),     access_stop(),
-                                release_stop(), host_memory_stop(), compression_stop(), alias_stop(),
-                                vector_stop(),  ring_stop(),        stitched_stop()};
+  static const std::array stops{query_stop(),       life_cycle_stop(), export_stop(),       import_stop(),
+                                mapping_stop(),     access_stop(),     release_stop(),      host_memory_stop(),
+                                compression_stop(), alias_stop(),      handle_types_stop(), vector_stop(),
+                                ring_stop(),        stitched_stop()};
   return stops;
 }
 
@@ -29,6 +30,11 @@ Gpu& require_first_gpu(const Visit& visit) {
   first.make_current();
   first.require_room(first.device().granularity());
   return first;
+}
+
+void require_other_processes(const Visit& visit, const Gpu& gpu, int count) {
+  if (!visit.place.alone.empty()) throw Unavailable(visit.place.alone);
+  gpu.require_room(gpu.device().granularity(), count);
 }
 
 std::vector<std::byte> sample_of_input(const InputFile& input, std::size_t bytes) {

@@ -32,8 +32,9 @@ struct Visit {
   command::DriverChoice choice;  // cuda or emulated: what child processes are to use
   Progress& progress;
   Checks& checks;
-  std::string shown;        // a stop may say more exactly what it showed
-  std::uint64_t bytes = 0;  // of the input, that went through the feature
+  std::string shown;             // a stop may say more exactly what it showed
+  std::uint64_t bytes = 0;       // of the input, that went through the feature
+  command::DriverPlace place{};  // where other processes find the same devices
 };
 
 struct Stop {
@@ -49,12 +50,15 @@ struct Stop {
 // Each stop has a file of its own under tour/stops.
 [[nodiscard]] Stop query_stop();
 [[nodiscard]] Stop life_cycle_stop();
+[[nodiscard]] Stop export_stop();
+[[nodiscard]] Stop import_stop();
 [[nodiscard]] Stop mapping_stop();
 [[nodiscard]] Stop access_stop();
 [[nodiscard]] Stop release_stop();
 [[nodiscard]] Stop host_memory_stop();
 [[nodiscard]] Stop compression_stop();
 [[nodiscard]] Stop alias_stop();
+[[nodiscard]] Stop handle_types_stop();
 [[nodiscard]] Stop vector_stop();
 [[nodiscard]] Stop ring_stop();
 [[nodiscard]] Stop stitched_stop();
@@ -62,6 +66,9 @@ struct Stop {
 // The first device, with its context current. Throws Unavailable if it has no virtual memory management, cannot run the
 // kernels, or has no room for a stop.
 [[nodiscard]] Gpu& require_first_gpu(const Visit& visit);
+
+// Throws Unavailable if that many other processes cannot take part, beside the device.
+void require_other_processes(const Visit& visit, const Gpu& gpu, int count);
 
 // `bytes` bytes to do something else with than moving the input: the input's first, filled up where it has less, with
 // bytes that repeat nowhere. They do not count as moved.

@@ -59,7 +59,8 @@ class Tour {
  public:
   Tour(const Options& options, const InputFile& input)
       : options_(options), input_(input), stops_(choose_stops(options.stops)) {
-    command::OpenedDriver opened = command::open_driver(options.driver, options.devices);
+    command::OpenedDriver opened = command::open_shareable_driver(options.driver, options.devices);
+    place_ = std::move(opened.place);
     remark_ = std::move(opened.remark);
     counter_ = std::make_shared<driver::CountingDriver>(opened.driver.shared_interface());
     const Driver driver = Driver::wrap(counter_);
@@ -109,7 +110,7 @@ class Tour {
     report.id = stop.id;
     report.name = stop.name;
     Checks checks;
-    Visit visit{Driver::wrap(counter_), gpus_, input_, checksum, choice(), progress, checks, stop.shown, 0};
+    Visit visit{Driver::wrap(counter_), gpus_, input_, checksum, choice(), progress, checks, stop.shown, 0, place_};
     const driver::CallCounts before = counter_->snapshot();
     const auto start = std::chrono::steady_clock::now();
     judge(stop, visit, watch_, report);
@@ -131,6 +132,7 @@ class Tour {
   const InputFile& input_;
   std::vector<Stop> stops_;
   std::string remark_;
+  command::DriverPlace place_;
   CleanupWatch watch_;
   std::shared_ptr<driver::CountingDriver> counter_;
   std::vector<std::unique_ptr<Gpu>> gpus_;

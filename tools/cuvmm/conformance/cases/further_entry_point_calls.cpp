@@ -21,7 +21,7 @@ void nothing(void*) {}
 
 template <class T>
 T* out() {
-  static T place{};
+  thread_local T place{};
   return &place;
 }
 

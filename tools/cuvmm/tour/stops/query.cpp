@@ -20,6 +20,7 @@ namespace {
 
 using driver::call;
 using driver::EntryPoint;
+using driver::try_call;
 using namespace abi;
 
 struct Feature {
@@ -73,7 +74,7 @@ class DeviceQuery {
     const MemoryProperties plain{gpu_.location()};
     if (!said(virtual_memory)) {
       const auto created = PhysicalMemory::try_create(visit_.driver, plain, std::size_t{2} << 20);
-      require_as_said(virtual_memory, created ? CUDA_SUCCESS : code(created.failure()));
+      require_as_said(virtual_memory, outcome(created));
       return;
     }
     try_granularity();
@@ -89,12 +90,17 @@ class DeviceQuery {
 
   static CUresult code(const Failure& failure) { return static_cast<CUresult>(failure.code); }
 
-  // It works if and only if the device says so.
-  void require_as_said(const Feature& feature, CUresult tried) {
-    visit_.checks.require(said(feature) == (tried == CUDA_SUCCESS),
-                          fmt::format("{}: {}: the device says {}, and the trial agrees", name_, feature.name,
-                                      said(feature) ? "yes" : "no"),
-                          fmt::format("the trial answered {}", driver::result_name(tried)));
+  // It works if and only if the device says so. Where it does not, the refusal tells what is in the way.
+  void require_as_said(const Feature& feature, const Result<void>& tried) {
+    visit_.checks.require(
+        said(feature) == tried.has_value(),
+        fmt::format("{}: {}: the device says {}, and the trial agrees", name_, feature.name,
+                    said(feature) ? "yes" : "no"),
+        tried ? "the trial found that it works" : "the trial was refused: " + tried.failure().message());
+  }
+  template <class Made>
+  static Result<void> outcome(const Result<Made>& made) {
+    return made ? Result<void>() : Result<void>(made.failure());
   }
 
   void try_granularity() {
@@ -109,37 +115,33 @@ class DeviceQuery {
 
   void try_plain(const MemoryProperties& plain) {
     const auto created = PhysicalMemory::try_create(visit_.driver, plain, granule_);
-    require_as_said(virtual_memory, created ? CUDA_SUCCESS : code(created.failure()));
+    require_as_said(virtual_memory, outcome(created));
   }
 
   void try_descriptors() {
     const MemoryProperties properties{.location = gpu_.location(), .handle_types = HandleType::posix_file_descriptor};
     const auto created = PhysicalMemory::try_create(visit_.driver, properties, granule_);
-    CUresult tried = CUDA_SUCCESS;
-    if (created) {
-      int descriptor = -1;
-      tried = interface_.cuMemExportToShareableHandle(&descriptor, created.value().handle(),
-                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-      if (tried == CUDA_SUCCESS) ::close(descriptor);
-    } else {
-      tried = code(created.failure());
-    }
-    require_as_said(descriptors, tried);
+    if (!created) return require_as_said(descriptors, created.failure());
+    int descriptor = -1;
+    const auto exported = try_call<EntryPoint::cuMemExportToShareableHandle>(
+        interface_, static_cast<void*>(&descriptor), created.value().handle(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        0ULL);
+    if (exported) ::close(descriptor);
+    require_as_said(descriptors, exported);
   }
 
   // The attribute tells what the device can do; whether this process may is known from a trial alone.
   void try_fabric_handles() {
     const MemoryProperties properties{.location = gpu_.location(), .handle_types = HandleType::fabric};
     const auto created = PhysicalMemory::try_create(visit_.driver, properties, granule_);
-    const CUresult tried = created ? CUDA_SUCCESS : code(created.failure());
-    if (said(fabric_handles) && tried == CUDA_ERROR_NOT_PERMITTED) {
+    if (said(fabric_handles) && !created && code(created.failure()) == CUDA_ERROR_NOT_PERMITTED) {
       visit_.checks.require(
           true, fmt::format("{}: fabric handles: the device says yes, and the trial no, as there is {}", name_,
                             command::no_usable_imex_channel));
       told_[fabric_handles.attribute] = command::no_imex_channel;
       return;
     }
-    require_as_said(fabric_handles, tried);
+    require_as_said(fabric_handles, outcome(created));
   }
 
   // Such wishes may be silently not granted: a device that has the feature must accept the wish, and the memory tells
@@ -147,7 +149,7 @@ class DeviceQuery {
   void try_wish(const Feature& feature, const MemoryProperties& wish) {
     const auto created = PhysicalMemory::try_create(visit_.driver, wish, granule_);
     if (!created) {
-      require_as_said(feature, code(created.failure()));
+      require_as_said(feature, created.failure());
       return;
     }
     CUmemAllocationProp got{};

@@ -15,6 +15,7 @@
 #include "gpu/checksum.hpp"
 #include "tour/content_checksum.hpp"
 #include "tour/stop.hpp"
+#include "tour/stops/last_user.hpp"
 #include "tour/unmap_probe.hpp"
 
 namespace cuvmm::tour {
@@ -253,13 +254,15 @@ class ReleaseTour {
 };
 
 void visit_release(Visit& visit) {
-  ReleaseTour release(visit, require_first_gpu(visit));
+  Gpu& gpu = require_first_gpu(visit);
+  ReleaseTour release(visit, gpu);
   release.handle_before_mapping();
   release.mapping_before_handle();
   release.descriptor_last();
   release.addresses_before_mapping();
   release.aliases();
   release.nothing_is_left();
+  show_last_user(visit, gpu);
   release.running_kernel();
 }
 
