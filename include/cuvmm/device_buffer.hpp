@@ -141,7 +141,7 @@ class DeviceBuffer {
   template <class Copy>
   void copy_and_wait(Copy copy);
   [[nodiscard]] std::size_t mapped_without_a_gap() const;
-  void require_content(std::string_view call, std::size_t offset, std::size_t bytes) const;
+  void require_content(std::string_view function, std::size_t offset, std::size_t bytes) const;
   DeviceAddress make_room_at_end(std::size_t bytes);
   DeviceAddress make_room_at_end(std::size_t bytes, DeviceAddress& source);
 

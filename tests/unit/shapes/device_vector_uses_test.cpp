@@ -119,6 +119,20 @@ TEST_F(DeviceVectorUses, C02_AQueueReleasesTheFormerPointerBehindItsWork) {
   EXPECT_EQ(written, std::byte{7}) << "what it wrote is in the memory";
 }
 
+TEST_F(DeviceVectorUses, ItAppendsItselfFromWhereItHasMovedTo) {
+  MappedRangeOptions options = small();
+  options.retire_queue = RetireQueue::create(machine_.driver());
+  auto bytes = DeviceBuffer::create(machine_.driver(), options);
+  bytes.append(std::vector<std::byte>(8_MiB, std::byte{5}));
+  const auto taken = take_addresses_behind(bytes);
+  const DeviceAddress before = bytes.address();
+  bytes.append_from_device(before + 100, 50);  // where nothing is mapped by the time that it is copied
+  EXPECT_NE(bytes.address(), before);
+  std::vector<std::byte> last(50);
+  bytes.read(8_MiB, last);
+  EXPECT_EQ(last, std::vector<std::byte>(50, std::byte{5}));
+}
+
 TEST_F(DeviceVectorUses, StreamOrderedCopiesAreToldOfThemselves) {
   MappedRangeOptions options = small();
   options.device_wait = std::chrono::milliseconds(5);
