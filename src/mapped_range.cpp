@@ -101,7 +101,7 @@ MappedRange::Impl::Impl(std::shared_ptr<range::RangeAddresses> addresses, Mapped
     : addresses_(std::move(addresses)),
       granularity_(granularity),
       descriptors_(range::descriptors_of(options.grants)),
-      uses_(addresses_->driver()),
+      uses_(std::make_shared<StreamUses>(addresses_->driver())),
       properties_(options.memory),
       grants_(options.grants),
       options_(std::move(options)) {}
@@ -212,7 +212,10 @@ Result<std::size_t> MappedRange::try_append(std::size_t bytes, const Location& l
   return Impl::change(impl_, "MappedRange::append", [&](Impl& range) { return range.append(bytes, &location); });
 }
 Result<std::size_t> MappedRange::try_append(const SharedPhysicalMemory& memory) {
-  return Impl::change(impl_, "MappedRange::append", [&](Impl& range) { return range.append(memory); });
+  return try_append(std::span(&memory, 1));
+}
+Result<std::size_t> MappedRange::try_append(std::span<const SharedPhysicalMemory> memories) {
+  return Impl::change(impl_, "MappedRange::append", [&](Impl& range) { return range.append(memories); });
 }
 std::size_t MappedRange::append(std::size_t bytes) {
   return try_append(bytes).value();
@@ -223,12 +226,15 @@ std::size_t MappedRange::append(std::size_t bytes, const Location& location) {
 std::size_t MappedRange::append(const SharedPhysicalMemory& memory) {
   return try_append(memory).value();
 }
+std::size_t MappedRange::append(std::span<const SharedPhysicalMemory> memories) {
+  return try_append(memories).value();
+}
 Result<void> MappedRange::try_map(std::size_t offset, std::size_t bytes) {
   return Impl::change(impl_, "MappedRange::map", [&](Impl& range) { return range.map(offset, bytes); });
 }
 Result<void> MappedRange::try_map(std::size_t offset, const SharedPhysicalMemory& memory) {
   return Impl::change(impl_, "MappedRange::map",
-                      [&](Impl& range) { return range.map("MappedRange::map", offset, memory); });
+                      [&](Impl& range) { return range.map("MappedRange::map", offset, std::span(&memory, 1)); });
 }
 void MappedRange::map(std::size_t offset, std::size_t bytes) {
   try_map(offset, bytes).value();
@@ -291,7 +297,7 @@ std::vector<DeviceOrdinal> MappedRange::grant_where_reachable(std::span<const De
       .value();
 }
 StreamUses& MappedRange::uses() noexcept {
-  return impl_->uses_;
+  return *impl_->uses_;
 }
 RangePin MappedRange::pin(std::string reason) {
   return impl_->pin(std::move(reason));

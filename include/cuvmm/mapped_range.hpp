@@ -72,6 +72,7 @@ struct RangeObserver {
   std::function<void(std::size_t offset, std::size_t bytes)> after_map{};
 };
 
+class DeviceBuffer;
 class MappedRange;
 struct RangeAppend;
 namespace sleep {
@@ -166,6 +167,10 @@ class MappedRange {
   // two reservations (see capacity()), which no mapping can: the failure names the border, at which map() takes it.
   std::size_t append(const SharedPhysicalMemory& memory);
   Result<std::size_t> try_append(const SharedPhysicalMemory& memory);
+
+  // The same of several memories, one behind the other: all of them or none. One call of the driver grants them all.
+  std::size_t append(std::span<const SharedPhysicalMemory> memories);
+  Result<std::size_t> try_append(std::span<const SharedPhysicalMemory> memories);
 
   // Maps memory at an offset, a multiple of the granularity, where nothing is mapped: one new chunk of exactly `bytes`
   // bytes, whatever the policy, or existing memory. Where new memory would lie across the border of two reservations it
@@ -275,6 +280,7 @@ class MappedRange {
 
  private:
   class Impl;
+  friend class DeviceBuffer;  // a range that it leaves and the one that follows have the same uses
   friend Result<void> try_append_all(std::span<const RangeAppend> appends);
   friend struct sleep::Entry;
   // As try_unmap, whoever has pinned the range.

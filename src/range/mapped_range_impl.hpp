@@ -88,9 +88,9 @@ class MappedRange::Impl {
 
   // Growing: src/range/growth.cpp.
   Result<std::size_t> append(std::size_t bytes, const Location* location);
-  Result<std::size_t> append(const SharedPhysicalMemory& memory);
+  Result<std::size_t> append(std::span<const SharedPhysicalMemory> memories);
   Result<void> map(std::size_t offset, std::size_t bytes);
-  Result<void> map(std::string_view call, std::size_t offset, const SharedPhysicalMemory& memory);
+  Result<void> map(std::string_view call, std::size_t offset, std::span<const SharedPhysicalMemory> memories);
   Result<Growth> prepare_append(std::size_t bytes, const Location* location, std::size_t* begin);
 
   // Exchanging and giving back: src/range/release.cpp.
@@ -121,7 +121,7 @@ class MappedRange::Impl {
   std::uint64_t generation_ = 0;
   std::vector<std::weak_ptr<const std::string>> pins_;
   std::vector<std::weak_ptr<const RangeObserver>> observers_;
-  StreamUses uses_;
+  std::shared_ptr<StreamUses> uses_;
   MemoryProperties properties_;
   bool changing_ = false;
   bool several_locations_ = false;  // there is or was a chunk of another one than the range's own
@@ -141,6 +141,8 @@ class MappedRange::Impl {
                       const Location& location, std::size_t new_size);
   Result<Growth> place(const Extent& extent, std::span<const SharedPhysicalMemory> memories, std::size_t new_size);
   Result<void> check_place(std::string_view call, const Extent& extent, const Location& location) const;
+  Result<std::size_t> end_of_memories(std::string_view call, std::size_t offset,
+                                      std::span<const SharedPhysicalMemory> memories) const;
   void insert(const Extent& extent, std::span<const SharedPhysicalMemory> memories);
   Result<void> map_and_grant(const Extent& extent);
   // Whether asking again without a feature is allowed and may help; takes the feature out of the properties.

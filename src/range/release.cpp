@@ -40,7 +40,7 @@ Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent&
 }
 
 Result<void> MappedRange::Impl::wait_for_device(std::string_view call) {
-  const Result<void> waited = uses_.so_far().wait_for(options_.device_wait);
+  const Result<void> waited = uses_->so_far().wait_for(options_.device_wait);
   return waited ? Result<void>() : wait_failure(call, waited.failure());
 }
 
@@ -185,7 +185,7 @@ Result<void> MappedRange::Impl::retire(const Extent& extent) {
   std::optional<range::RetiredChunks> retired;
   try {
     retired.emplace(addresses_, released);
-    options_.retire_queue->retire(std::move(*retired), uses_.so_far(), bytes);
+    options_.retire_queue->retire(std::move(*retired), uses_->so_far(), bytes);
   } catch (const Error& error) {
     put_back(retired ? retired->take_back() : std::move(released));
     return error.failure();
@@ -340,6 +340,10 @@ void MappedRange::Impl::end() noexcept {
   }
   try {
     if (options_.retire_queue && retire(whole)) return;
+  } catch (...) {
+    report_current_exception(call);
+  }
+  try {
     // No queue, or no room in it.
     Result<void> given = wait_for_device(call);
     if (given) given = unmap_now(whole);
