@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <mutex>
 #include <utility>
 
 #include "driver/interface.hpp"
@@ -22,9 +23,12 @@ std::string name_of_host() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
+// Read once: it stays as long as the process can. Where there was no descriptor for it, it is asked for again.
 std::string boot_of_kernel() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  static std::mutex mutex;
+  static std::string id;
+  const std::lock_guard lock(mutex);
+  if (id.empty()) std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
   return id;
 }
 
