@@ -101,7 +101,7 @@ MappedRange::Impl::Impl(std::shared_ptr<range::RangeAddresses> addresses, Mapped
     : addresses_(std::move(addresses)),
       granularity_(granularity),
       descriptors_(range::descriptors_of(options.grants)),
-      uses_(addresses_->driver()),
+      uses_(std::make_shared<StreamUses>(addresses_->driver())),
       properties_(options.memory),
       grants_(options.grants),
       options_(std::move(options)) {}
@@ -132,6 +132,13 @@ RangePin MappedRange::Impl::pin(std::string reason) {
   auto kept = std::make_shared<const std::string>(std::move(reason));
   pins_.push_back(kept);
   return RangePin(std::move(kept));
+}
+
+std::vector<std::string> MappedRange::Impl::pins() const {
+  std::vector<std::string> reasons;
+  for (const auto& each : pins_)
+    if (const auto reason = each.lock()) reasons.push_back(*reason);
+  return reasons;
 }
 
 RangeObservation MappedRange::Impl::observe(RangeObserver observer) {
@@ -205,7 +212,10 @@ Result<std::size_t> MappedRange::try_append(std::size_t bytes, const Location& l
   return Impl::change(impl_, "MappedRange::append", [&](Impl& range) { return range.append(bytes, &location); });
 }
 Result<std::size_t> MappedRange::try_append(const SharedPhysicalMemory& memory) {
-  return Impl::change(impl_, "MappedRange::append", [&](Impl& range) { return range.append(memory); });
+  return try_append(std::span(&memory, 1));
+}
+Result<std::size_t> MappedRange::try_append(std::span<const SharedPhysicalMemory> memories) {
+  return Impl::change(impl_, "MappedRange::append", [&](Impl& range) { return range.append(memories); });
 }
 std::size_t MappedRange::append(std::size_t bytes) {
   return try_append(bytes).value();
@@ -216,12 +226,15 @@ std::size_t MappedRange::append(std::size_t bytes, const Location& location) {
 std::size_t MappedRange::append(const SharedPhysicalMemory& memory) {
   return try_append(memory).value();
 }
+std::size_t MappedRange::append(std::span<const SharedPhysicalMemory> memories) {
+  return try_append(memories).value();
+}
 Result<void> MappedRange::try_map(std::size_t offset, std::size_t bytes) {
   return Impl::change(impl_, "MappedRange::map", [&](Impl& range) { return range.map(offset, bytes); });
 }
 Result<void> MappedRange::try_map(std::size_t offset, const SharedPhysicalMemory& memory) {
   return Impl::change(impl_, "MappedRange::map",
-                      [&](Impl& range) { return range.map("MappedRange::map", offset, memory); });
+                      [&](Impl& range) { return range.map("MappedRange::map", offset, std::span(&memory, 1)); });
 }
 void MappedRange::map(std::size_t offset, std::size_t bytes) {
   try_map(offset, bytes).value();
@@ -238,6 +251,10 @@ SharedPhysicalMemory MappedRange::replace(std::size_t offset, const SharedPhysic
 Result<void> MappedRange::try_unmap(std::size_t offset, std::size_t bytes) {
   return Impl::change(impl_, "MappedRange::unmap",
                       [&](Impl& range) { return range.unmap("MappedRange::unmap", offset, bytes); });
+}
+Result<void> MappedRange::unmap_despite_pins(std::string_view call, std::size_t offset, std::size_t bytes) {
+  return Impl::change(impl_, call,
+                      [&](Impl& range) { return range.unmap(call, offset, bytes, Impl::Pins::overruled); });
 }
 void MappedRange::unmap(std::size_t offset, std::size_t bytes) {
   try_unmap(offset, bytes).value();
@@ -280,10 +297,13 @@ std::vector<DeviceOrdinal> MappedRange::grant_where_reachable(std::span<const De
       .value();
 }
 StreamUses& MappedRange::uses() noexcept {
-  return impl_->uses_;
+  return *impl_->uses_;
 }
 RangePin MappedRange::pin(std::string reason) {
   return impl_->pin(std::move(reason));
+}
+std::vector<std::string> MappedRange::pins() const {
+  return impl_->pins();
 }
 RangeObservation MappedRange::observe(RangeObserver observer) {
   return impl_->observe(std::move(observer));

@@ -27,14 +27,21 @@ struct Lies {
   // Descriptors of the host are passed on without any right; the others of the list have effect.
   bool ignore_host_grant = false;
 
-  // cuMemMap right behind another mapping of the same reservation shows that one's memory again.
+  // cuMemMap right behind another mapping of the same reservation shows that one's memory again, if both memories are
+  // of one place and that one's is mapped nowhere else.
   bool repeat_chunk = false;
 
   // cuMemMap where other memory of that size lay before, and was unmapped, shows the former memory.
   bool keep_replaced_memory = false;
 
-  // cuMemMap of memory that is mapped already shows new memory of that size.
+  // cuMemMap of memory that is mapped already shows new memory of that size: where it lies in another reservation that
+  // is no smaller; in a smaller one; in the same one.
   bool separate_aliases = false;
+  bool separate_moved_memory = false;
+  bool separate_ring = false;
+
+  // cuMemMap right behind memory of another place shows new memory of that place.
+  bool gather_places = false;
 
   // cuEventQuery answers success for work that is not done.
   bool report_events_done = false;

@@ -87,13 +87,21 @@ class LyingDriver final : public Decorator<LyingDriver> {
                                                        const Pretence& pretence) const;
   [[nodiscard]] bool forges_read_only(CUdeviceptr pointer) const;
   [[nodiscard]] bool begins_reservation(CUdeviceptr pointer) const;
-  [[nodiscard]] bool is_mapped(CUmemGenericAllocationHandle handle) const;
+  [[nodiscard]] bool separates(CUdeviceptr pointer, CUmemGenericAllocationHandle handle) const;
+  [[nodiscard]] bool is_mapped_twice(CUmemGenericAllocationHandle handle) const;
+  struct Reservation {
+    CUdeviceptr begin = 0;
+    std::size_t size = 0;
+  };
+  [[nodiscard]] Reservation reservation_of(CUdeviceptr pointer) const;  // nothing for one that is not known of
   void remember_grants(CUdeviceptr pointer, size_t size, const CUmemAccessDesc* descriptors, size_t count,
                        bool read_only_is_forged);
   void forget(CUdeviceptr pointer, size_t size);
 
   // Each maps other memory than it should, or answers an error and has mapped nothing.
-  [[nodiscard]] CUresult map_neighbour(CUdeviceptr pointer, size_t size);
+  [[nodiscard]] CUresult map_behind(CUdeviceptr pointer, size_t size, CUmemGenericAllocationHandle handle);
+  [[nodiscard]] CUresult map_neighbour(CUdeviceptr pointer, size_t size, CUmemGenericAllocationHandle neighbour);
+  [[nodiscard]] CUresult map_new(CUdeviceptr pointer, size_t size, const CUmemAllocationProp& properties);
   [[nodiscard]] CUresult map_former(CUdeviceptr pointer, size_t size, CUmemGenericAllocationHandle handle,
                                     CUmemGenericAllocationHandle* mapped);
   [[nodiscard]] CUresult map_separately(CUdeviceptr pointer, size_t size, CUmemGenericAllocationHandle handle);
@@ -113,7 +121,7 @@ class LyingDriver final : public Decorator<LyingDriver> {
   std::uint64_t copies_ = 0;
   std::vector<HiddenGrant> hidden_;
   std::set<CUdeviceptr> granted_;
-  std::set<CUdeviceptr> reserved_;
+  std::map<CUdeviceptr, std::size_t> reserved_;
   std::map<CUdeviceptr, Mapped> mapped_;
   std::map<CUdeviceptr, Mapped> unmapped_;  // whose handles are not released
   std::map<CUmemGenericAllocationHandle, size_t> created_;

@@ -29,7 +29,7 @@ CUresult LyingDriver::cuMemAddressReserve(CUdeviceptr* pointer, size_t size, siz
   const CUresult result = next().cuMemAddressReserve(pointer, size, alignment, hint, flags);
   if (result == CUDA_SUCCESS) {
     const std::lock_guard lock(mutex_);
-    reserved_.insert(*pointer);
+    reserved_.insert_or_assign(*pointer, size);
   }
   return result;
 }
@@ -70,18 +70,55 @@ CUresult LyingDriver::cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp
 
 // Mappings.
 
-bool LyingDriver::is_mapped(CUmemGenericAllocationHandle handle) const {
-  return std::any_of(mapped_.begin(), mapped_.end(), [&](const auto& each) { return each.second.handle == handle; });
+LyingDriver::Reservation LyingDriver::reservation_of(CUdeviceptr pointer) const {
+  auto found = reserved_.upper_bound(pointer);
+  if (found == reserved_.begin()) return {};
+  --found;
+  return pointer - found->first < found->second ? Reservation{found->first, found->second} : Reservation{};
 }
 
-CUresult LyingDriver::map_neighbour(CUdeviceptr pointer, size_t size) {
+// Whether memory that lies elsewhere already is lied about at this address.
+bool LyingDriver::separates(CUdeviceptr pointer, CUmemGenericAllocationHandle handle) const {
+  const Reservation here = reservation_of(pointer);
+  return std::any_of(mapped_.begin(), mapped_.end(), [&](const auto& each) {
+    if (each.second.handle != handle) return false;
+    const Reservation there = reservation_of(each.first);
+    if (there.begin == here.begin) return lies_.separate_ring;
+    return there.size < here.size ? lies_.separate_moved_memory : lies_.separate_aliases;
+  });
+}
+
+bool LyingDriver::is_mapped_twice(CUmemGenericAllocationHandle handle) const {
+  return std::count_if(mapped_.begin(), mapped_.end(), [&](const auto& each) { return each.second.handle == handle; }) >
+         1;
+}
+
+// Behind other memory of the same reservation.
+CUresult LyingDriver::map_behind(CUdeviceptr pointer, size_t size, CUmemGenericAllocationHandle handle) {
   CUmemGenericAllocationHandle neighbour = 0;
   void* const last_byte = reinterpret_cast<void*>(static_cast<std::uintptr_t>(pointer - 1));
   if (const CUresult none = next().cuMemRetainAllocationHandle(&neighbour, last_byte); none != CUDA_SUCCESS)
     return none;
-  const CUresult mapped = next().cuMemMap(pointer, size, 0, neighbour, 0);
+  CUmemAllocationProp here{};
+  CUmemAllocationProp before{};
+  CUresult result = next().cuMemGetAllocationPropertiesFromHandle(&here, handle);
+  if (result == CUDA_SUCCESS) result = next().cuMemGetAllocationPropertiesFromHandle(&before, neighbour);
+  if (result == CUDA_SUCCESS) {
+    const bool one_place = same_place(here.location, before.location);
+    result = CUDA_ERROR_INVALID_VALUE;
+    if (one_place && lies_.repeat_chunk) result = map_neighbour(pointer, size, neighbour);
+    if (!one_place && lies_.gather_places) result = map_new(pointer, size, before);
+  }
   static_cast<void>(next().cuMemRelease(neighbour));
-  return mapped;
+  return result;
+}
+
+CUresult LyingDriver::map_neighbour(CUdeviceptr pointer, size_t size, CUmemGenericAllocationHandle neighbour) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_mapped_twice(neighbour)) return CUDA_ERROR_INVALID_VALUE;
+  }
+  return next().cuMemMap(pointer, size, 0, neighbour, 0);
 }
 
 CUresult LyingDriver::map_former(CUdeviceptr pointer, size_t size, CUmemGenericAllocationHandle handle,
@@ -101,6 +138,10 @@ CUresult LyingDriver::map_separately(CUdeviceptr pointer, size_t size, CUmemGene
   if (const CUresult unknown = next().cuMemGetAllocationPropertiesFromHandle(&properties, handle);
       unknown != CUDA_SUCCESS)
     return unknown;
+  return map_new(pointer, size, properties);
+}
+
+CUresult LyingDriver::map_new(CUdeviceptr pointer, size_t size, const CUmemAllocationProp& properties) {
   CUmemGenericAllocationHandle other = 0;
   if (const CUresult none = next().cuMemCreate(&other, size, &properties, 0); none != CUDA_SUCCESS) return none;
   const CUresult mapped = next().cuMemMap(pointer, size, 0, other, 0);
@@ -111,17 +152,17 @@ CUresult LyingDriver::map_separately(CUdeviceptr pointer, size_t size, CUmemGene
 CUresult LyingDriver::cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                                unsigned long long flags) {
   bool within_reservation = false;
-  bool alias = false;
+  bool separate = false;
   {
     const std::lock_guard lock(mutex_);
     within_reservation = !begins_reservation(pointer);
-    alias = is_mapped(handle);
+    separate = separates(pointer, handle);
   }
   CUmemGenericAllocationHandle shown = handle;
   CUresult result = CUDA_ERROR_INVALID_VALUE;
-  if (lies_.repeat_chunk && within_reservation) result = map_neighbour(pointer, size);
+  if (within_reservation && (lies_.repeat_chunk || lies_.gather_places)) result = map_behind(pointer, size, handle);
   if (result != CUDA_SUCCESS && lies_.keep_replaced_memory) result = map_former(pointer, size, handle, &shown);
-  if (result != CUDA_SUCCESS && lies_.separate_aliases && alias) result = map_separately(pointer, size, handle);
+  if (result != CUDA_SUCCESS && separate) result = map_separately(pointer, size, handle);
   if (result != CUDA_SUCCESS) {
     shown = handle;
     result = next().cuMemMap(pointer, size, offset, handle, flags);

@@ -298,9 +298,10 @@ Result<std::size_t> MappedRange::Impl::append(std::size_t bytes, const Location*
   return begin;
 }
 
-Result<std::size_t> MappedRange::Impl::append(const SharedPhysicalMemory& memory) {
+Result<std::size_t> MappedRange::Impl::append(std::span<const SharedPhysicalMemory> memories) {
+  if (memories.empty()) return size_;
   const std::size_t begin = std::max(range::end_of(chunks_), align_up(size_, granularity_));
-  if (auto mapped = map("MappedRange::append", begin, memory); !mapped) return mapped.failure();
+  if (auto mapped = map("MappedRange::append", begin, memories); !mapped) return mapped.failure();
   return begin;
 }
 
@@ -348,28 +349,47 @@ Result<void> MappedRange::Impl::map(std::size_t offset, std::size_t bytes) {
   return {};
 }
 
-Result<void> MappedRange::Impl::map(std::string_view call, std::size_t offset, const SharedPhysicalMemory& memory) {
-  const auto refuse = [&](std::string rule, std::string way_out, std::string_view rule_id = {}) {
-    return refusal(call, fmt::format("offset = {}", offset), std::move(rule), std::move(way_out), rule_id);
+// Where they end if the first begins at `offset`, one behind the other; refused where one of them may not lie there.
+Result<std::size_t> MappedRange::Impl::end_of_memories(std::string_view call, std::size_t offset,
+                                                       std::span<const SharedPhysicalMemory> memories) const {
+  for (const SharedPhysicalMemory& memory : memories) {
+    const auto refuse = [&](std::string rule, std::string way_out, std::string_view rule_id = {}) {
+      return refusal(call, fmt::format("offset = {}", offset), std::move(rule), std::move(way_out), rule_id);
+    };
+    if (!memory) return refuse("There is no memory to map", "Pass memory of a source, of a range, or imported");
+    // First of all: an end that wraps lies before its beginning.
+    if (memory.size() > SIZE_MAX / 2 || offset > SIZE_MAX / 2 - memory.size())
+      return refuse(fmt::format("No range has that many addresses, and the memory has {} bytes", memory.size()),
+                    "Map at a smaller offset, and give memory the size that it was created with", "RANGE-FITS");
+    if (memory.memory().driver() != driver())
+      return refuse("Range and memory must come from the same driver", "Make both with one Driver");
+    if (auto allowed = check_place(call, {offset, memory.size()}, memory.properties().location); !allowed)
+      return allowed.failure();
+    offset += memory.size();
+  }
+  return offset;
+}
+
+Result<void> MappedRange::Impl::map(std::string_view call, std::size_t offset,
+                                    std::span<const SharedPhysicalMemory> memories) {
+  const auto refuse = [&](std::size_t at, std::string rule, std::string way_out, std::string_view rule_id) {
+    return refusal(call, fmt::format("offset = {}", at), std::move(rule), std::move(way_out), rule_id);
   };
-  if (!memory) return refuse("There is no memory to map", "Pass memory of a source, of a range, or imported");
-  // First of all: an end that wraps lies before its beginning.
-  if (memory.size() > SIZE_MAX / 2 || offset > SIZE_MAX / 2 - memory.size())
-    return refuse(fmt::format("No range has that many addresses, and the memory has {} bytes", memory.size()),
-                  "Map at a smaller offset, and give memory the size that it was created with", "RANGE-FITS");
-  if (memory.memory().driver() != driver())
-    return refuse("Range and memory must come from the same driver", "Make both with one Driver");
-  const Extent extent{offset, memory.size()};
-  if (auto allowed = check_place(call, extent, memory.properties().location); !allowed) return allowed;
+  const auto end = end_of_memories(call, offset, memories);
+  if (!end) return end.failure();
+  const Extent extent{offset, *end - offset};
   if (range::meets(chunks_, extent))
-    return refuse("Something is mapped there", "Unmap it first, or use replace()", "MAP-FREE-ADDRESSES");
+    return refuse(offset, "Something is mapped there", "Unmap it first, or use replace()", "MAP-FREE-ADDRESSES");
   if (auto room = make_room(call, extent); !room) return room;
-  if (extent.end() > addresses_->reservation_end(offset))
-    return refuse(
-        "The memory would lie across two reservations of the range",
-        fmt::format("Map it at {}, or make the range with a larger capacity", addresses_->reservation_end(offset)),
-        "MAP-INSIDE-ONE-RESERVATION");
-  auto growth = place(extent, std::span(&memory, 1), std::max(size_, extent.end()));
+  for (std::size_t at = offset; const SharedPhysicalMemory& memory : memories) {
+    if (at + memory.size() > addresses_->reservation_end(at))
+      return refuse(
+          at, "The memory would lie across two reservations of the range",
+          fmt::format("Map it at {}, or make the range with a larger capacity", addresses_->reservation_end(at)),
+          "MAP-INSIDE-ONE-RESERVATION");
+    at += memory.size();
+  }
+  auto growth = place(extent, memories, std::max(size_, extent.end()));
   if (!growth) return growth.failure();
   growth->commit();
   return {};

@@ -88,14 +88,15 @@ class MappedRange::Impl {
 
   // Growing: src/range/growth.cpp.
   Result<std::size_t> append(std::size_t bytes, const Location* location);
-  Result<std::size_t> append(const SharedPhysicalMemory& memory);
+  Result<std::size_t> append(std::span<const SharedPhysicalMemory> memories);
   Result<void> map(std::size_t offset, std::size_t bytes);
-  Result<void> map(std::string_view call, std::size_t offset, const SharedPhysicalMemory& memory);
+  Result<void> map(std::string_view call, std::size_t offset, std::span<const SharedPhysicalMemory> memories);
   Result<Growth> prepare_append(std::size_t bytes, const Location* location, std::size_t* begin);
 
   // Exchanging and giving back: src/range/release.cpp.
   Result<SharedPhysicalMemory> replace(std::size_t offset, const SharedPhysicalMemory& memory);
-  Result<void> unmap(std::string_view call, std::size_t offset, std::size_t bytes);
+  enum class Pins : bool { heeded, overruled };
+  Result<void> unmap(std::string_view call, std::size_t offset, std::size_t bytes, Pins pins = Pins::heeded);
   Result<void> truncate(std::size_t bytes);
   void close();
 
@@ -105,6 +106,7 @@ class MappedRange::Impl {
   std::vector<DeviceOrdinal> grant_where_reachable(std::span<const DeviceOrdinal> devices, AccessRights rights);
 
   RangePin pin(std::string reason);
+  std::vector<std::string> pins() const;
   RangeObservation observe(RangeObserver observer);
 
   const Driver& driver() const noexcept { return addresses_->driver(); }
@@ -119,7 +121,7 @@ class MappedRange::Impl {
   std::uint64_t generation_ = 0;
   std::vector<std::weak_ptr<const std::string>> pins_;
   std::vector<std::weak_ptr<const RangeObserver>> observers_;
-  StreamUses uses_;
+  std::shared_ptr<StreamUses> uses_;
   MemoryProperties properties_;
   bool changing_ = false;
   bool several_locations_ = false;  // there is or was a chunk of another one than the range's own
@@ -139,6 +141,8 @@ class MappedRange::Impl {
                       const Location& location, std::size_t new_size);
   Result<Growth> place(const Extent& extent, std::span<const SharedPhysicalMemory> memories, std::size_t new_size);
   Result<void> check_place(std::string_view call, const Extent& extent, const Location& location) const;
+  Result<std::size_t> end_of_memories(std::string_view call, std::size_t offset,
+                                      std::span<const SharedPhysicalMemory> memories) const;
   void insert(const Extent& extent, std::span<const SharedPhysicalMemory> memories);
   Result<void> map_and_grant(const Extent& extent);
   // Whether asking again without a feature is allowed and may help; takes the feature out of the properties.
@@ -155,7 +159,7 @@ class MappedRange::Impl {
   void take_rights_back(std::size_t end, std::span<const abi::CUmemAccessDesc> previous);
 
   // Giving back.
-  Result<void> allow_unmap(std::string_view call, const Extent& extent) const;
+  Result<void> allow_unmap(std::string_view call, const Extent& extent, Pins pins = Pins::heeded) const;
   Result<void> wait_for_device(std::string_view call);
   Result<void> wait_for_retired(std::string_view call, const Extent& extent);
   [[gnu::cold]] Failure wait_failure(std::string_view call, Failure failure) const;

@@ -313,7 +313,8 @@ std::vector<LibraryOperation> range_operations() {
 
 std::vector<LibraryOperation> library_operations() {
   std::vector<LibraryOperation> all;
-  for (auto&& group : {owner_operations(), source_operations(), use_operations(), range_operations()})
+  for (auto&& group :
+       {owner_operations(), source_operations(), use_operations(), range_operations(), shape_operations()})
     all.insert(all.end(), group.begin(), group.end());
   return all;
 }

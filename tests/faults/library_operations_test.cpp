@@ -86,12 +86,23 @@ std::string LibraryWorld::state() const {
   if (queue) text += "; retired " + std::to_string(queue->pending()) + " " + std::to_string(queue->pending_bytes());
   if (range) text += text_of(*range, *emulated_);
   if (second_range) text += text_of(*second_range, *emulated_);
+  if (buffer)
+    text += "; buffer " + std::to_string(buffer->size()) + "/" + std::to_string(buffer->capacity()) + " generation " +
+            std::to_string(buffer->generation()) + " left " + std::to_string(buffer->former_addresses().size()) +
+            text_of(buffer->range(), *emulated_);
+  if (ring)
+    text += "; ring " + std::to_string(ring->write_position()) + "-" + std::to_string(ring->read_position()) +
+            text_of(ring->range(), *emulated_);
+  if (stitched) text += "; stitched" + text_of(stitched->range(), *emulated_);
   return text;
 }
 
 void LibraryWorld::let_go() {
   range.reset();
   second_range.reset();
+  buffer.reset();
+  ring.reset();
+  stitched.reset();
   work.reset();
   uses.reset();
   mapping.reset();

@@ -51,6 +51,9 @@ class LibraryWorld {
   std::optional<StreamUses> uses;
   std::optional<MappedRange> range;
   std::optional<MappedRange> second_range;
+  std::optional<DeviceBuffer> buffer;
+  std::optional<RingBuffer> ring;
+  std::optional<StitchedMemory> stitched;
   SharedPhysicalMemory shared;
   std::vector<SharedPhysicalMemory> many;
   std::vector<DmaBuf> dma_bufs;
@@ -76,5 +79,6 @@ struct LibraryOperation {
 };
 
 [[nodiscard]] std::vector<LibraryOperation> library_operations();
+[[nodiscard]] std::vector<LibraryOperation> shape_operations();  // part of them
 
 }  // namespace cuvmm::test

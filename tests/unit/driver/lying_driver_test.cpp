@@ -8,8 +8,8 @@
 #include <cstring>
 #include <map>
 
-#include "cuvmm/error.hpp"
-#include "cuvmm/unique_descriptor.hpp"
+#include "cuvmm/cuvmm.hpp"
+#include "emulator/configuration.hpp"
 #include "fake_driver.hpp"
 
 namespace cuvmm::driver {
@@ -315,13 +315,73 @@ TEST_F(LyingDriverMappings, KeepsWhatWasReplacedAsLongAsItsHandleLives) {
 TEST_F(LyingDriverMappings, ShowsNewMemoryInPlaceOfAnAlias) {
   LyingDriver driver(fake_, Lies{.separate_aliases = true});
   reserve(driver);
+  reserve(driver, at(4));
   map(driver, 0, a);
   EXPECT_EQ(mapped_[at(0)], a);
   map(driver, 2, a);
-  EXPECT_EQ(mapped_[at(2)], created);
-  driver.cuMemUnmap(at(0), 3 * chunk);
-  map(driver, 3, a);
-  EXPECT_EQ(mapped_[at(3)], a) << "it lies nowhere else";
+  EXPECT_EQ(mapped_[at(2)], a) << "in the same reservation";
+  map(driver, 5, a);
+  EXPECT_EQ(mapped_[at(5)], created);
+  driver.cuMemUnmap(at(0), 6 * chunk);
+  map(driver, 6, a);
+  EXPECT_EQ(mapped_[at(6)], a) << "it lies nowhere else";
+}
+
+TEST_F(LyingDriverMappings, ShowsNewMemoryWhereItMovesToALargerReservation) {
+  LyingDriver driver(fake_, Lies{.separate_moved_memory = true});
+  reserve(driver);
+  reserve(driver, at(4));
+  CUdeviceptr pointer = 0;
+  driver.cuMemAddressReserve(&pointer, 5 * chunk, 0, at(8), 0);
+  map(driver, 0, a);
+  map(driver, 1, a);
+  map(driver, 4, a);
+  EXPECT_EQ(mapped_[at(1)], a) << "in the same reservation";
+  EXPECT_EQ(mapped_[at(4)], a) << "in one of the same size";
+  map(driver, 9, a);
+  EXPECT_EQ(mapped_[at(9)], created);
+  map(driver, 10, b);
+  map(driver, 5, b);
+  EXPECT_EQ(mapped_[at(5)], b) << "in a smaller one";
+}
+
+TEST_F(LyingDriverMappings, ShowsNewMemoryInPlaceOfTheSecondHalfOfARing) {
+  LyingDriver driver(fake_, Lies{.separate_ring = true});
+  reserve(driver);
+  reserve(driver, at(4));
+  map(driver, 0, a);
+  map(driver, 5, a);
+  EXPECT_EQ(mapped_[at(5)], a) << "in another reservation";
+  map(driver, 1, a);
+  EXPECT_EQ(mapped_[at(1)], created);
+}
+
+TEST_F(LyingDriverMappings, RepeatsNoChunkThatIsAnAlias) {
+  LyingDriver driver(fake_, Lies{.repeat_chunk = true});
+  reserve(driver);
+  reserve(driver, at(4));
+  map(driver, 0, a);
+  map(driver, 4, a);
+  map(driver, 1, b);
+  EXPECT_EQ(mapped_[at(1)], b);
+}
+
+TEST(LyingDriver, GathersWhatLiesInSeveralPlaces) {
+  emulator::Configuration configuration;
+  configuration.devices = 2;
+  const auto shown = [&](const Lies& lies) {
+    const auto made =
+        Driver::wrap(std::make_shared<LyingDriver>(Driver::emulated(configuration).shared_interface(), lies));
+    auto range = MappedRange::create(made, {.capacity = std::size_t{8} << 20});
+    std::vector<int> places;
+    for (const int device : {0, 1, 1}) {
+      const std::size_t at = range.append(std::size_t{2} << 20, Location::device(DeviceOrdinal(device)));
+      places.push_back(PhysicalMemory::retain(made, range.address() + at).properties().location.id);
+    }
+    return places;
+  };
+  EXPECT_EQ(shown({}), (std::vector<int>{0, 1, 1}));
+  EXPECT_EQ(shown({.gather_places = true}), (std::vector<int>{0, 0, 0}));
 }
 
 TEST_F(LyingDriverMappings, MapsAsAskedWithoutLies) {
@@ -488,12 +548,15 @@ TEST(ParseLies, ReadsNames) {
             (Lies{.flip_copied_byte = true, .ignore_read_only = true, .keep_released_memory = true}));
   EXPECT_EQ(parse_lies("ignore_read_only_alias,ignore_host_grant,repeat_chunk,keep_replaced_memory,separate_aliases,"
                        "report_events_done,claim_compression,renew_second_export,repeat_import,keep_imported_memory,"
-                       "accept_windows_handles,flip_host_fabric_handle"),
+                       "accept_windows_handles,flip_host_fabric_handle,separate_moved_memory,separate_ring,gather_places"),
             (Lies{.ignore_read_only_alias = true,
                   .ignore_host_grant = true,
                   .repeat_chunk = true,
                   .keep_replaced_memory = true,
                   .separate_aliases = true,
+                  .separate_moved_memory = true,
+                  .separate_ring = true,
+                  .gather_places = true,
                   .report_events_done = true,
                   .claim_compression = true,
                   .renew_second_export = true,

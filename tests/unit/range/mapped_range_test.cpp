@@ -117,6 +117,43 @@ TEST_F(MappedRangeTest, CopiesStayWithinItsContent) {
   EXPECT_EQ(received, sent);
 }
 
+TEST_F(MappedRangeTest, SeveralMemoriesAreAppendedWithOneGrantOrNotAtAll) {
+  auto one = range();
+  auto other = range();
+  const std::vector<SharedPhysicalMemory> memories{one.source()->acquire({}, 2_MiB), one.source()->acquire({}, 4_MiB)};
+  one.append(100);
+  machine_.calls();
+  EXPECT_EQ(one.append(memories), 2_MiB);
+  EXPECT_EQ(machine_.calls(), "cuMemMap 2, cuMemSetAccess 1");
+  EXPECT_EQ(one.size(), 8_MiB);
+  EXPECT_EQ(one.chunks().size(), 3u);
+  EXPECT_EQ(one.append(std::span<const SharedPhysicalMemory>()), 8_MiB);
+  EXPECT_EQ(machine_.calls(), "");
+  const std::vector<SharedPhysicalMemory> with_none{memories[0], {}};
+  const auto refused = other.try_append(with_none);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure().kind, ErrorKind::invalid_use);
+  for (int call = 1; call <= 2; ++call) {
+    machine_.fail(EntryPoint::cuMemMap, static_cast<std::uint64_t>(call));
+    EXPECT_FALSE(other.try_append(memories));
+    EXPECT_EQ(other.mapped_bytes(), 0u);
+  }
+  machine_.faults().clear();
+  EXPECT_EQ(other.append(memories), 0u);
+  EXPECT_EQ(machine_.alive().mappings, 5u);
+}
+
+TEST_F(MappedRangeTest, NoneOfSeveralMemoriesLiesAcrossTwoReservations) {
+  auto one = range(small(4_MiB));
+  const std::vector<SharedPhysicalMemory> memories{one.source()->acquire({}, 2_MiB), one.source()->acquire({}, 4_MiB)};
+  const auto across = one.try_append(memories);
+  ASSERT_FALSE(across);
+  EXPECT_NE(across.failure().arguments.find("offset = 2097152"), std::string::npos) << across.failure().message();
+  const std::vector<SharedPhysicalMemory> the_other_way{memories[1], memories[0]};
+  EXPECT_EQ(one.append(the_other_way), 0u);
+  EXPECT_EQ(one.mapped_bytes(), 6_MiB);
+}
+
 TEST_F(MappedRangeTest, C24_GrantsReachPagesMappedLater) {
   MappedRangeOptions options = small();
   options.grants = {{device0, AccessRights::read_write}, {device1, AccessRights::read_write}};

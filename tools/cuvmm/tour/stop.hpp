@@ -38,13 +38,13 @@ struct Visit {
 };
 
 struct Stop {
-  std::string id;         // the guide's section
+  std::string id;         // the guide's section, or the name of a shape that is built on several of them
   std::string name;       // its subject
   std::string shown;      // what the stop shows, in one line
   void (*visit)(Visit&);  // throws CheckFailed, Unavailable, InputError or cuvmm::Error
 };
 
-// All stops, in the guide's order.
+// All stops: sections in the guide's order, then shapes.
 [[nodiscard]] std::span<const Stop> all_stops();
 
 // Each stop has a file of its own under tour/stops.
@@ -59,6 +59,9 @@ struct Stop {
 [[nodiscard]] Stop compression_stop();
 [[nodiscard]] Stop alias_stop();
 [[nodiscard]] Stop handle_types_stop();
+[[nodiscard]] Stop vector_stop();
+[[nodiscard]] Stop ring_stop();
+[[nodiscard]] Stop stitched_stop();
 
 // The first device, with its context current. Throws Unavailable if it has no virtual memory management, cannot run the
 // kernels, or has no room for a stop.
