@@ -38,6 +38,7 @@ TEST(SharedBudget, C43_WhoGetsPartOfWhatItAskedForGivesAllBack) {
   ASSERT_LT(all, 2 * wanted);
   SharedState<std::atomic<int>> served;
   std::vector<ChildProcess> processes;
+  processes.reserve(4);
   for (int index = 0; index < 4; ++index)
     processes.emplace_back([&] {
       use_machine(machine.settings());

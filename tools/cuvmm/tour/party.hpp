@@ -91,8 +91,8 @@ struct PartyCommand {
 };
 
 // Adds the hidden command. Once it is parsed, run_party works until the connection ends, and returns the exit status.
-CLI::App* add_party_command(CLI::App& application, PartyCommand& command);
-[[nodiscard]] int run_party(const PartyCommand& command);
+CLI::App* add_party_command(CLI::App& application, PartyCommand& party);
+[[nodiscard]] int run_party(const PartyCommand& party);
 
 inline constexpr const char* party_command = "tour-party";
 

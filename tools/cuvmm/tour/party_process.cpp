@@ -124,9 +124,9 @@ class PartyProcess {
 
   std::string map() {
     for (const auto& each : taken_) {
-      SharedPhysicalMemory memory(each.handle.import_into(driver_, {.bytes = each.bytes}));
+      const SharedPhysicalMemory memory(each.handle.import_into(driver_, {.bytes = each.bytes}));
       MappedRange range = new_range(each.bytes, {.location = memory.properties().location});
-      range.append(std::move(memory));
+      range.append(memory);
       memory_.push_back(std::move(range));
     }
     taken_.clear();
