@@ -134,6 +134,13 @@ RangePin MappedRange::Impl::pin(std::string reason) {
   return RangePin(std::move(kept));
 }
 
+std::vector<std::string> MappedRange::Impl::pins() const {
+  std::vector<std::string> reasons;
+  for (const auto& each : pins_)
+    if (const auto reason = each.lock()) reasons.push_back(*reason);
+  return reasons;
+}
+
 RangeObservation MappedRange::Impl::observe(RangeObserver observer) {
   std::erase_if(observers_, [](const auto& each) { return each.expired(); });
   auto kept = std::make_shared<const RangeObserver>(std::move(observer));
@@ -245,6 +252,10 @@ Result<void> MappedRange::try_unmap(std::size_t offset, std::size_t bytes) {
   return Impl::change(impl_, "MappedRange::unmap",
                       [&](Impl& range) { return range.unmap("MappedRange::unmap", offset, bytes); });
 }
+Result<void> MappedRange::unmap_despite_pins(std::string_view call, std::size_t offset, std::size_t bytes) {
+  return Impl::change(impl_, call,
+                      [&](Impl& range) { return range.unmap(call, offset, bytes, Impl::Pins::overruled); });
+}
 void MappedRange::unmap(std::size_t offset, std::size_t bytes) {
   try_unmap(offset, bytes).value();
 }
@@ -290,6 +301,9 @@ StreamUses& MappedRange::uses() noexcept {
 }
 RangePin MappedRange::pin(std::string reason) {
   return impl_->pin(std::move(reason));
+}
+std::vector<std::string> MappedRange::pins() const {
+  return impl_->pins();
 }
 RangeObservation MappedRange::observe(RangeObserver observer) {
   return impl_->observe(std::move(observer));

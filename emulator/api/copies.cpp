@@ -69,6 +69,7 @@ bool EmulatedDriver::is_captured(const execution::StreamPointer& stream) {
 }
 
 void EmulatedDriver::use_host_rights(Operand& operand, std::size_t bytes, bool write) {
+  if (const auto facts = machine_.pointer_facts(operand.address); facts && facts->imported_host_pool) return;
   Access access;
   if (!machine_.access(operand.address, bytes, operand.who, write, operand.kind, access).ok() &&
       machine_.access(operand.address, bytes, Accessor::host(), write, operand.kind, access).ok())
@@ -176,6 +177,9 @@ CUresult EmulatedDriver::cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext de
     if (to == nullptr || from == nullptr)
       return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live,
               "dstContext and srcContext must be live contexts, or null"};
+    StreamEntry entry;
+    if (Answer refused = find_working_stream(stream, &entry); !refused.ok()) return refused;
+    if (Answer refused = engine_.check_not_captured(entry.stream, "cuMemcpyPeerAsync"); !refused.ok()) return refused;
     return copy(stream, {destination, AddressKind::copy, Accessor::device(to->device)},
                 {source, AddressKind::copy, Accessor::device(from->device)}, bytes, CopyWait::device_side);
   });

@@ -195,7 +195,12 @@ class EmulatedDriver final : public driver::Interface {
   [[nodiscard]] Answer check_new_pool(const CUmemPoolProps& properties);
   [[nodiscard]] static model::Place place_of_pool(const PoolLocation& location);
   [[nodiscard]] Answer check_pool_access(model::Place place, const CUmemLocation& location) const;
-  CUmemoryPool add_pool(const PoolLocation& location, std::uint64_t max_bytes, bool standard);
+  CUmemoryPool add_pool(const model::PoolKind& kind);
+  CUmemoryPool add_created_pool(const PoolLocation& location, const model::PoolKind& kind);
+  CUmemoryPool add_imported_pool(const memory::SharedPool& shared);
+  Answer forget_import(const model::MemoryPool& pool, bool* last);
+  [[nodiscard]] static Answer check_not_imported(const model::MemoryPool& pool);
+  [[nodiscard]] static model::PoolKind kind_of_pool(const PoolLocation& location);
   PoolsOfLocation& pools_of_locked(const PoolLocation& location);
   Answer pool_of_location(CUmemoryPool* pool, const CUmemLocation* location, CUmemAllocationType type, bool standard);
   Answer set_pool_of_location(const PoolLocation& location, CUmemoryPool handle);
@@ -265,6 +270,11 @@ class EmulatedDriver final : public driver::Interface {
   std::mutex pools_of_locations_mutex_;
   std::map<PoolLocation, PoolsOfLocation> pools_of_locations_;
   std::map<CUmemoryPool, PoolLocation> created_pools_;
+  struct ImportedPool {
+    CUmemoryPool handle = nullptr;
+    std::size_t times = 0;  // that it was imported and not destroyed
+  };
+  std::map<std::uint64_t, ImportedPool> imported_pools_;  // by MemoryPool::shared_id
   std::map<int, MemoryPoolPointer> graph_pools_;
   std::mutex captured_graphs_mutex_;
   struct CapturedGraph {

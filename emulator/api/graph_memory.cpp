@@ -69,7 +69,7 @@ Answer EmulatedDriver::capture_allocation(CUdeviceptr* pointer, std::size_t byte
   Operation operation;
   operation.kind = OperationKind::memory_allocation;
   operation.description = fmt::format("allocation of {} bytes at {:#x}", bytes, address);
-  operation.graph_memory = {address, false};
+  operation.graph_memory = {address, false, 0};
   operation.run = [promise] {
     promise->allocate();
     return Outcome::done();
@@ -79,28 +79,22 @@ Answer EmulatedDriver::capture_allocation(CUdeviceptr* pointer, std::size_t byte
   return captured;
 }
 
+// Several graphs may free it, of which one is launched; one graph does so once.
 Answer EmulatedDriver::capture_free(CUdeviceptr pointer, const StreamEntry& entry) {
+  std::uint64_t id = 0;
+  Answer known = machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.check_free_node(pointer, &id); });
+  if (!known.ok()) return known;
+  if (engine_.captures_free_of(entry.stream, id))
+    return {CUDA_ERROR_INVALID_VALUE, Rule::graph_memory, fmt::format("{:#x} is freed by this graph already", pointer)};
   Operation operation;
   operation.kind = OperationKind::memory_free;
   operation.description = fmt::format("free at {:#x}", pointer);
-  operation.graph_memory = {pointer, true};
-  operation.run = [this, pointer] {
-    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.run_free_node(pointer); });
+  operation.graph_memory = {pointer, true, id};
+  operation.run = [this, pointer, id] {
+    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.run_free_node(pointer, id); });
     return Outcome::done();
   };
-  const auto cancel = [&] {
-    machine_.with_pools([&](StreamOrderedMemory& memory) { memory.cancel_free_node(pointer); });
-  };
-  Answer added = machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.add_free_node(pointer); });
-  if (!added.ok()) return added;
-  try {
-    Answer captured = engine_.submit(entry.stream, std::move(operation));
-    if (!captured.ok()) cancel();
-    return captured;
-  } catch (...) {
-    cancel();
-    throw;
-  }
+  return engine_.submit(entry.stream, std::move(operation));
 }
 
 // Takes the memory that a launch allocates; a launch that cannot have it all takes nothing.
@@ -113,7 +107,7 @@ Answer EmulatedDriver::begin_graph_memory(const GraphExecEntry& exec, std::vecto
       for (const auto& node : exec.exec->nodes) {
         if (node.graph_memory.address == 0 || node.graph_memory.frees != frees) continue;
         bool taken = true;
-        Answer one = frees ? memory.begin_graph_free(node.graph_memory.address)
+        Answer one = frees ? memory.begin_graph_free(node.graph_memory.address, node.graph_memory.id)
                            : memory.begin_launch(node.graph_memory.address, reuse, &taken);
         if (!one.ok()) return one;
         if (taken) begun.push_back(node.graph_memory);
@@ -137,7 +131,7 @@ void EmulatedDriver::cancel_graph_memory(const std::vector<GraphMemoryNode>& beg
   machine_.with_pools([&](StreamOrderedMemory& memory) {
     for (const GraphMemoryNode& node : begun) {
       if (node.frees)
-        memory.cancel_graph_free(node.address);
+        memory.cancel_graph_free(node.address, node.id);
       else
         memory.cancel_launch(node.address);
     }

@@ -180,7 +180,7 @@ CUresult EmulatedDriver::cuGraphUpload(CUgraphExec graph, CUstream stream) {
     if (Answer refused = find_working_stream(stream, &entry); !refused.ok()) return refused;
     if (graph_execs_.find(graph) == nullptr)
       return {CUDA_ERROR_INVALID_VALUE, Rule::graph_live, fmt::format("{} is no graph exec", fmt::ptr(graph))};
-    return {};
+    return engine_.check_not_captured(entry.stream, "cuGraphUpload");
   });
 }
 

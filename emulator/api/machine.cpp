@@ -31,7 +31,8 @@ Machine::Machine(MachineParts parts)
       heap_(configuration_.profile.granularity, store_, addresses_),
       stream_ordered_memory_(
           {store_, addresses_, configuration_.profile.granularity,
-           [this](const model::PoolChunk& chunk, bool visible) { return view_of_chunk(chunk, visible); }}),
+           [this](const model::PoolChunk& chunk, bool visible) { return view_of_chunk(chunk, visible); },
+           [this](std::uint64_t shared_pool) { physical_->drop_pool(shared_pool); }}),
       virtual_memory_(configuration_, store_, addresses_, *this, [this](Rule rule, const std::string& detail) {
         if (!warned_.contains(rule)) throw WarningDue{rule, detail};
       }) {

@@ -83,6 +83,7 @@ struct PointerFacts {
   bool tokens_taken = false;  // peer-to-peer tokens were asked for
   std::uint64_t buffer_id = 0;
   std::uintptr_t pool = 0;  // the handle of the pool that it is from
+  bool imported_host_pool = false;
 
   [[nodiscard]] bool is_mapping() const { return kind == Kind::device_mapping || kind == Kind::host_mapping; }
   [[nodiscard]] bool is_pooled() const {
@@ -201,6 +202,16 @@ class Machine final : private model::HostViewListener {
   Answer export_ipc(CUipcMemHandle* handle, CUdeviceptr address);
   Answer open_ipc(CUdeviceptr* address, const CUipcMemHandle& handle, int device, std::uint64_t owner);
   Answer close_ipc(CUdeviceptr address);
+
+  // Pools that pass between processes, and their allocations. What was imported is dropped when the pool that has its
+  // id ends, or by drop_pool.
+  Answer export_pool(int* descriptor, model::MemoryPool& pool);
+  [[nodiscard]] bool has_imex_channel();
+  Answer import_pool(memory::SharedPool* pool, int descriptor);
+  void drop_pool(std::uint64_t shared_id) noexcept;
+  Answer export_pool_pointer(CUmemPoolPtrExportData* data, CUdeviceptr address);
+  Answer import_pool_pointer(CUdeviceptr* address, const std::shared_ptr<model::MemoryPool>& pool,
+                             const CUmemPoolPtrExportData& data);
 
   Answer dma_buf(void* handle, CUdeviceptr address, std::uint64_t bytes, CUmemRangeHandleType type,
                  unsigned long long flags);

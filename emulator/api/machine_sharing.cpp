@@ -114,6 +114,15 @@ Answer Machine::dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
     return {};
   }
   if (address + bytes < address) return refused("it is beyond all addresses");
+  if (const auto* const pooled = stream_ordered_memory_.find(address);
+      pooled != nullptr && (pooled->pool->kind().handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0 &&
+      !pooled->pool->place().is_host()) {
+    const auto owner = model::Accessor::device(pooled->pool->place().device);
+    if (!stream_ordered_memory_.resolve(address, bytes, owner, false, segments).ok())
+      return refused("it is not inside one allocation");
+    for (const model::Segment& each : segments) covered.push_back(each.allocation);
+    return {};
+  }
   for (CUdeviceptr next = address; next < address + bytes;) {
     const model::Mapping* mapping = virtual_memory_.find_mapping(next);
     if (mapping == nullptr) return refused("it is not device memory throughout");

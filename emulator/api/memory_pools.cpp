@@ -26,6 +26,12 @@ Answer refused_attribute(CUmemPool_attribute attribute) {
   return {CUDA_ERROR_INVALID_VALUE, Rule::pool_attribute, fmt::format("attribute {}", static_cast<int>(attribute))};
 }
 
+// Some calls take a device that there is not for a wrong argument of another kind.
+Answer as_wrong_value(Answer refused) {
+  if (refused.code == CUDA_ERROR_INVALID_DEVICE) refused.code = CUDA_ERROR_INVALID_VALUE;
+  return refused;
+}
+
 template <class Value>
 Value read(const void* value) {
   Value read{};
@@ -88,6 +94,13 @@ Answer set_attribute(MemoryPool& pool, CUmemPool_attribute attribute, const void
     default:
       return refused_attribute(attribute);
   }
+}
+
+// The driver takes a maximum of 2^44 bytes, far more than there are, and refuses one of 2^46.
+constexpr std::uint64_t most_pool_bytes = std::uint64_t{1} << 45;
+
+Answer too_large(std::uint64_t most) {
+  return {CUDA_ERROR_OUT_OF_MEMORY, Rule::pool_capacity, fmt::format("maxSize is {}", most)};
 }
 
 Accessor accessor_of(const CUmemLocation& location) {
@@ -169,6 +182,9 @@ Answer EmulatedDriver::check_pool_properties(const CUmemPoolProps& properties) c
   if (Answer refused = check_pool_location(properties.allocType, properties.location); !refused.ok()) return refused;
   if (std::any_of(std::begin(properties.reserved), std::end(properties.reserved), [](auto byte) { return byte != 0; }))
     return refused_properties("reserved is not zero");
+  if (managed && properties.handleTypes != 0)
+    return refused_properties(
+        fmt::format("handleTypes is {:#x}: managed pools have none", static_cast<unsigned>(properties.handleTypes)));
   return check_pool_handle_types(properties);
 }
 
@@ -177,11 +193,10 @@ Answer EmulatedDriver::check_new_pool(const CUmemPoolProps& properties) {
   Answer refused = check_pool_properties(properties);
   if (refused.code == CUDA_ERROR_INVALID_DEVICE) return refused_properties(std::move(refused.detail));
   if (!refused.ok()) return refused;
-  const Place place = place_of_pool(PoolLocation::of(properties.allocType, properties.location));
-  const std::uint64_t total = machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.total(place); });
-  if (properties.maxSize <= total) return {};
-  return {CUDA_ERROR_OUT_OF_MEMORY, Rule::pool_capacity,
-          fmt::format("maxSize is {}, there are {} bytes", properties.maxSize, total)};
+  if (properties.maxSize == 0) return {};
+  if (properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
+    return refused_properties(fmt::format("maxSize is {}: managed pools have none", properties.maxSize));
+  return properties.maxSize <= most_pool_bytes ? Answer{} : too_large(properties.maxSize);
 }
 
 // Managed memory is the process's own, wherever it is preferred.
@@ -191,9 +206,14 @@ Place EmulatedDriver::place_of_pool(const PoolLocation& location) {
   return on_device ? Place::on_device(location.id) : Place::on_host();
 }
 
-CUmemoryPool EmulatedDriver::add_pool(const PoolLocation& location, std::uint64_t max_bytes, bool standard) {
-  const model::PoolKind kind{place_of_pool(location), max_bytes, location.type == CU_MEM_ALLOCATION_TYPE_MANAGED,
-                             location.where == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : 0, standard};
+model::PoolKind EmulatedDriver::kind_of_pool(const PoolLocation& location) {
+  model::PoolKind kind{place_of_pool(location)};
+  kind.managed = location.type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  kind.device = location.where == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : 0;
+  return kind;
+}
+
+CUmemoryPool EmulatedDriver::add_pool(const model::PoolKind& kind) {
   const MemoryPoolPointer pool =
       machine_.with_pools([&](StreamOrderedMemory& memory) { return memory.create_pool(kind); });
   CUmemoryPool handle = nullptr;
@@ -207,10 +227,25 @@ CUmemoryPool EmulatedDriver::add_pool(const PoolLocation& location, std::uint64_
   return handle;
 }
 
+// One that can be destroyed. The caller has locked pools_of_locations_mutex_.
+CUmemoryPool EmulatedDriver::add_created_pool(const PoolLocation& location, const model::PoolKind& kind) {
+  std::map<CUmemoryPool, PoolLocation> created;  // what needs memory comes first
+  created[nullptr] = location;
+  const CUmemoryPool handle = add_pool(kind);
+  auto node = created.extract(created.begin());
+  node.key() = handle;
+  created_pools_.insert(std::move(node));
+  return handle;
+}
+
 // HOST and each host NUMA node have pools of their own, though their memory is one.
 EmulatedDriver::PoolsOfLocation& EmulatedDriver::pools_of_locked(const PoolLocation& location) {
   PoolsOfLocation& pools = pools_of_locations_[location];
-  if (pools.standard == nullptr) pools.current = pools.standard = add_pool(location, 0, true);
+  if (pools.standard == nullptr) {
+    model::PoolKind kind = kind_of_pool(location);
+    kind.standard = true;
+    pools.current = pools.standard = add_pool(kind);
+  }
   return pools;
 }
 
@@ -239,6 +274,7 @@ Answer EmulatedDriver::set_pool_of_location(const PoolLocation& location, CUmemo
   const bool standard = pools_of_locked(location).standard == handle;
   if (!standard && (known == created_pools_.end() || known->second != location))
     return refused_properties("the pool is of another location");
+  if (pool->kind().imported) return refused_properties("nothing can be allocated from a pool that was imported");
   pools_of_locked(location).current = handle;
   return {};
 }
@@ -250,12 +286,13 @@ CUresult EmulatedDriver::cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice 
 
 CUresult EmulatedDriver::cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
   const CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, device};
-  return initialised([&] { return pool_of_location(pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED, false); });
+  return initialised(
+      [&] { return as_wrong_value(pool_of_location(pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED, false)); });
 }
 
 CUresult EmulatedDriver::cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   return initialised([&]() -> Answer {
-    if (Answer refused = check_device(device); !refused.ok()) return refused;
+    if (Answer refused = check_device(device); !refused.ok()) return as_wrong_value(std::move(refused));
     return set_pool_of_location({CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, device}, pool);
   });
 }
@@ -271,7 +308,11 @@ CUresult EmulatedDriver::cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* loca
 CUresult EmulatedDriver::cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
   return initialised([&]() -> Answer {
     CUmemoryPool current = nullptr;
-    if (Answer refused = pool_of_location(&current, location, type, false); !refused.ok()) return refused;
+    if (location != nullptr && location->type > CU_MEM_LOCATION_TYPE_HOST_NUMA)
+      return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_properties,
+              fmt::format("location type is {}", static_cast<int>(location->type))};
+    if (Answer refused = pool_of_location(&current, location, type, false); !refused.ok())
+      return as_wrong_value(std::move(refused));
     return set_pool_of_location(PoolLocation::of(type, *location), pool);
   });
 }
@@ -283,13 +324,10 @@ CUresult EmulatedDriver::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProp
     if (Answer refused = check_new_pool(*properties); !refused.ok()) return refused;
     const std::lock_guard lock(pools_of_locations_mutex_);
     const auto location = PoolLocation::of(properties->allocType, properties->location);
-    std::map<CUmemoryPool, PoolLocation> created;  // what needs memory comes first
-    created[nullptr] = location;
-    const CUmemoryPool handle = add_pool(location, properties->maxSize, false);
-    auto node = created.extract(created.begin());
-    node.key() = handle;
-    created_pools_.insert(std::move(node));
-    *pool = handle;
+    model::PoolKind kind = kind_of_pool(location);
+    kind.max_bytes = properties->maxSize;
+    kind.handle_types = properties->handleTypes;
+    *pool = add_created_pool(location, kind);
     return {};
   });
 }
@@ -297,9 +335,15 @@ CUresult EmulatedDriver::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProp
 CUresult EmulatedDriver::cuMemPoolDestroy(CUmemoryPool handle) {
   return initialised([&]() -> Answer {
     const std::lock_guard lock(pools_of_locations_mutex_);
-    if (created_pools_.erase(handle) == 0)
+    const auto known = created_pools_.find(handle);
+    if (known == created_pools_.end())
       return {CUDA_ERROR_INVALID_VALUE, Rule::pool_live,
               fmt::format("{} is no pool that was created", fmt::ptr(handle))};
+    bool last = true;
+    if (const MemoryPoolPointer pool = pools_.find(handle); pool->kind().imported)
+      if (Answer refused = forget_import(*pool, &last); !refused.ok()) return refused;
+    if (!last) return {};
+    created_pools_.erase(known);
     for (auto& [location, pools] : pools_of_locations_)
       if (pools.current == handle) pools.current = pools.standard;
     const MemoryPoolPointer pool = pools_.take(handle);
@@ -312,6 +356,7 @@ CUresult EmulatedDriver::cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes) {
   return initialised([&]() -> Answer {
     MemoryPoolPointer pool;
     if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
+    if (Answer refused = check_not_imported(*pool); !refused.ok()) return refused;
     machine_.with_pools([&](StreamOrderedMemory&) { pool->trim(bytes); });
     return {};
   });
@@ -321,6 +366,7 @@ CUresult EmulatedDriver::cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_at
   return initialised([&]() -> Answer {
     MemoryPoolPointer pool;
     if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
+    if (Answer refused = check_not_imported(*pool); !refused.ok()) return refused;
     if (value == nullptr) return null_argument("value");
     return machine_.with_pools([&](StreamOrderedMemory&) { return set_attribute(*pool, attribute, value); });
   });
@@ -330,6 +376,7 @@ CUresult EmulatedDriver::cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_at
   return initialised([&]() -> Answer {
     MemoryPoolPointer pool;
     if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
+    if (Answer refused = check_not_imported(*pool); !refused.ok()) return refused;
     if (value == nullptr) return null_argument("value");
     return machine_.with_pools([&](StreamOrderedMemory&) { return get_attribute(*pool, attribute, value); });
   });
@@ -381,7 +428,9 @@ CUresult EmulatedDriver::cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPo
     if (!device && !on_host(*location))
       return {CUDA_ERROR_INVALID_VALUE, Rule::pool_access,
               fmt::format("location type is {}, id {}", static_cast<int>(location->type), location->id)};
-    *flags = machine_.with_pools([&](StreamOrderedMemory&) { return pool->rights.get(accessor_of(*location)); });
+    *flags = pool->kind().managed  // which everybody may touch, and of which nobody is told to have rights
+                 ? CU_MEM_ACCESS_FLAGS_PROT_NONE
+                 : machine_.with_pools([&](StreamOrderedMemory&) { return pool->rights.get(accessor_of(*location)); });
     return {};
   });
 }

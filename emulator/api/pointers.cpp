@@ -27,6 +27,17 @@ Answer unknown_attribute(CUpointer_attribute attribute) {
           fmt::format("pointer attribute {} does not exist or cannot be asked for here", static_cast<int>(attribute))};
 }
 
+// The piece of its pool's memory in which an address of an allocation lies. Memory of graphs has none until a launch.
+AddressRange mapping_of(const model::PoolAllocation& allocation, CUdeviceptr pointer) {
+  if (!allocation.graph) {
+    const model::PoolChunk* const chunk = allocation.pool->chunk_at(pointer);
+    return chunk == nullptr ? AddressRange{} : AddressRange{chunk->address, chunk->bytes};
+  }
+  if (allocation.extent.bytes == 0) return {};
+  const std::uint64_t piece = (pointer - allocation.address) / model::pool_chunk_bytes * model::pool_chunk_bytes;
+  return {allocation.address + piece, model::pool_chunk_bytes};
+}
+
 }  // namespace
 
 std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
@@ -64,9 +75,9 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
                                    : PointerFacts::Kind::device_pool;
     facts.device = place.is_host() ? pool.device : place.device;
     facts.range = facts.mapping = {allocation->address, allocation->bytes};
-    if (facts.kind == PointerFacts::Kind::device_pool && !allocation->graph)
-      if (const model::PoolChunk* const chunk = allocation->pool->chunk_at(pointer))
-        facts.mapping = {chunk->address, chunk->bytes};
+    facts.mapping = mapping_of(*allocation, pointer);
+    facts.handle_types = pool.handle_types;
+    facts.imported_host_pool = pool.imported && place.is_host();
     facts.rights = allocation->pool->rights;
     facts.pool = allocation->pool->handle;
     facts.buffer_id = allocation->id;
@@ -90,7 +101,7 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
 
 std::optional<AddressRange> Machine::address_range(CUdeviceptr pointer, int device) {
   const auto facts = pointer_facts(pointer);
-  if (!facts || !facts->open_to(device)) return std::nullopt;
+  if (!facts || !facts->open_to(device) || needs_peer_access(*facts, device)) return std::nullopt;
   if (facts->kind == PointerFacts::Kind::host_mapping) return AddressRange{0, facts->mapping.bytes};  // no device's
   return facts->is_pooled() ? facts->range : facts->mapping;
 }
@@ -148,7 +159,7 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return give(data, facts->device);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      return give(data, facts->range.address);
+      return give(data, facts->imported_host_pool ? 0 : facts->range.address);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
       return give(data, static_cast<std::size_t>(facts->range.bytes));
     case CU_POINTER_ATTRIBUTE_MAPPED:
@@ -158,14 +169,17 @@ Answer EmulatedDriver::pointer_attribute(void* data, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
       return give(data, facts->rdma || facts->kind == PointerFacts::Kind::heap ? 1U : 0U);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      if (facts->imported_host_pool) return give(data, static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
       return give(data, vmm && current == nullptr ? 0U : static_cast<unsigned>(facts->rights_of(device)));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return give(data, facts->pool);
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: {
+      if (facts->mapping.bytes == 0) return unknown_attribute(attribute);
       const std::uint64_t granule = facts->rounded ? machine_.configuration().profile.granularity : 1;
       return give(data, static_cast<std::size_t>((facts->mapping.bytes + granule - 1) / granule * granule));
     }
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      if (facts->mapping.bytes == 0) return unknown_attribute(attribute);
       return give(data, facts->mapping.address);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return give(

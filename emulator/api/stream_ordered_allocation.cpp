@@ -91,7 +91,7 @@ bool EmulatedDriver::free_pooled(CUdeviceptr address, Answer& freed) {
 
 // The driver gives back what pools hold above their thresholds when the host synchronizes.
 Answer EmulatedDriver::synchronized(Answer finished) {
-  if (finished.ok()) machine_.with_pools([](StreamOrderedMemory& memory) { memory.release_above_thresholds(); });
+  if (finished.ok()) machine_.with_pools([](StreamOrderedMemory& memory) { memory.host_synchronized_with_all(); });
   return finished;
 }
 
@@ -109,6 +109,8 @@ Answer EmulatedDriver::allocate_async(CUdeviceptr* pointer, std::size_t bytes, C
       return refused;
   MemoryPoolPointer pool;
   if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
+  if (pool->kind().imported)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::pool_properties, "nothing can be allocated from a pool that was imported"};
   if (bytes == 0) {
     *pointer = 0;
     return {};

@@ -108,8 +108,13 @@ CUresult EmulatedDriver::cuStreamDestroy(CUstream stream) {
 }
 
 CUresult EmulatedDriver::cuStreamSynchronize(CUstream stream) {
-  return with_stream(stream,
-                     [&](const StreamEntry& entry) { return synchronized(engine_.synchronize_stream(entry.stream)); });
+  return with_stream(stream, [&](const StreamEntry& entry) {
+    Answer finished = engine_.synchronize_stream(entry.stream);
+    if (entry.stream->legacy()) return synchronized(std::move(finished));  // it waits for other streams, too
+    if (finished.ok())
+      machine_.with_pools([&](model::StreamOrderedMemory& memory) { memory.host_synchronized_with(entry.stream->id); });
+    return finished;
+  });
 }
 
 CUresult EmulatedDriver::cuStreamQuery(CUstream stream) {
@@ -187,7 +192,7 @@ CUresult EmulatedDriver::cuLaunchHostFunc(CUstream stream, CUhostFn function, vo
 // The driver accepts memory that it may only read.
 Answer EmulatedDriver::check_writable(CUdeviceptr address, std::size_t bytes, model::Accessor who) {
   Access access;
-  if (machine_.access(address, bytes, who, true, AddressKind::copy, access).ok()) return {};
+  if (machine_.access(address, bytes, who, true, AddressKind::kernel, access).ok()) return {};
   return machine_.tolerated(Rule::write_value_writable,
                             fmt::format("device {} may only read {:#x} + {}", who.ordinal(), address, bytes));
 }
@@ -201,17 +206,19 @@ Answer EmulatedDriver::submit_value_operation(const StreamEntry& entry, CUdevice
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): an entry that is found has a context
   const auto who = model::Accessor::device(entry.context->device);
   Access allowed;
-  if (Answer refused = machine_.access(address, sizeof(Value), who, false, AddressKind::copy, allowed); !refused.ok())
+  if (Answer refused = machine_.access(address, sizeof(Value), who, false, AddressKind::kernel, allowed); !refused.ok())
     return refused;
   if (write)
     if (Answer read_only = check_writable(address, sizeof(Value), who); !read_only.ok()) return read_only;
   const auto kind = write ? execution::OperationKind::write_value : execution::OperationKind::wait_value;
   auto run = [this, who, address, value, write, condition] {
     Access access;
-    if (Answer refused = machine_.access(address, sizeof(Value), who, false, AddressKind::copy, access); !refused.ok())
+    if (Answer refused = machine_.access(address, sizeof(Value), who, false, AddressKind::kernel, access);
+        !refused.ok())
       return execution::Outcome::fault(CUDA_ERROR_LAUNCH_FAILED, refused.detail);
     if (write) {
-      if (Answer refused = machine_.access(address, sizeof(Value), who, true, AddressKind::copy, access); !refused.ok())
+      if (Answer refused = machine_.access(address, sizeof(Value), who, true, AddressKind::kernel, access);
+          !refused.ok())
         return execution::Outcome::fault(CUDA_ERROR_LAUNCH_FAILED, refused.detail);
       place_of<Value>(access).store(value, std::memory_order_release);
       return execution::Outcome::done();

@@ -9,6 +9,9 @@
 
 namespace cuvmm::emulator::broker {
 
+// How the program ends that is started where the system lets it start none itself; others are 1 and 2.
+inline constexpr int no_process_left = 3;
+
 // Where a broker finds what it is given open.
 inline constexpr int listener_descriptor = 3;
 inline constexpr int directory_descriptor = 4;

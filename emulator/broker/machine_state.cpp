@@ -32,6 +32,7 @@ void MachineState::remove_client(ClientId client) {
   const auto gone = clients_.extract(client);
   if (gone.empty()) return;
   for (const std::uint64_t id : gone.mapped().holds) drop(id);
+  for (const std::uint64_t pool : gone.mapped().pools) release_pool(pool);
 }
 
 bool MachineState::exists(const NodePlace& place) const {
@@ -93,7 +94,7 @@ std::optional<MachineState::ExportId> MachineState::add_export(ClientId client, 
       !std::all_of(ids.begin(), ids.end(), [&](std::uint64_t id) { return exporter.holds.contains(id); }))
     return std::nullopt;
   for (const std::uint64_t id : ids) ++allocations_.at(id).references;
-  exports_.emplace(next_export_, Export{ids, client, exporter.node, importable});
+  exports_.emplace(next_export_, Export{ids, client, exporter.node, importable, 0});
   return next_export_++;
 }
 
@@ -101,11 +102,13 @@ void MachineState::close_export(ExportId id) {
   const auto gone = exports_.extract(id);
   if (gone.empty()) return;
   for (const std::uint64_t allocation : gone.mapped().ids) drop(allocation);
+  if (gone.mapped().pool != 0) release_pool(gone.mapped().pool);
 }
 
 const SharedAllocation* MachineState::import_export(ClientId client, ExportId id) {
   const auto found = exports_.find(id);
-  if (found == exports_.end() || !found->second.importable || found->second.node != clients_.at(client).node)
+  if (found == exports_.end() || !found->second.importable || found->second.pool != 0 ||
+      found->second.node != clients_.at(client).node)
     return nullptr;
   return hold(client, found->second.ids.front());
 }

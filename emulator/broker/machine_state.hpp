@@ -64,6 +64,28 @@ class MachineState {
   [[nodiscard]] std::optional<std::uint64_t> add_token(ClientId client, TokenKind kind, std::uint64_t id);
   [[nodiscard]] const SharedAllocation* import_token(ClientId client, TokenKind kind, std::uint64_t token);
 
+  // Whether the export stands for a pool; or for memory that can be imported.
+  [[nodiscard]] bool is_of_pool(ExportId id) const;
+  [[nodiscard]] bool is_of_memory(ExportId id) const;
+
+  // Pools whose memory processes share. A pool lives as long as a process has it or an export of it is open, and keeps
+  // the memory of its ranges. A number that stands for it; the client has it. Nothing unless the place is on the
+  // client's node.
+  [[nodiscard]] std::optional<std::uint64_t> add_pool(ClientId client, const NodePlace& place);
+  [[nodiscard]] std::optional<ExportId> add_pool_export(ClientId client, std::uint64_t pool);
+  // The pool of an export of the client's node, which the client then has; nothing otherwise.
+  [[nodiscard]] std::optional<Pool> import_pool(ClientId client, ExportId id);
+  // False if the client does not have it.
+  bool drop_pool(ClientId client, std::uint64_t pool);
+
+  // A number that stands for an allocation of such a pool, in memory that the client holds, for as long as the pool
+  // lives. The same one each time.
+  [[nodiscard]] std::optional<std::uint64_t> add_pool_range(ClientId client, const ExportPoolRange& range);
+  // The range for a client that has the pool; nothing otherwise.
+  [[nodiscard]] std::optional<PoolRange> pool_range(ClientId client, std::uint64_t pool, std::uint64_t token) const;
+  // A piece of its memory, which the client then holds; null if there is none.
+  [[nodiscard]] const SharedAllocation* open_pool_memory(ClientId client, const OpenPoolMemory& piece);
+
   // What died since this was last asked. It is used again once it was told to be zero.
   [[nodiscard]] std::vector<DeadExtent> take_dead_extents();
   void is_zero(const DeadExtent& extent);
@@ -73,11 +95,13 @@ class MachineState {
   [[nodiscard]] std::size_t exports() const { return exports_.size(); }
   [[nodiscard]] std::size_t importable_exports_of(ClientId client) const;
   [[nodiscard]] std::size_t allocations() const { return allocations_.size(); }
+  [[nodiscard]] std::size_t pools() const { return pools_.size(); }
 
  private:
   struct Client {
     int node = 0;
     std::set<std::uint64_t> holds;
+    std::set<std::uint64_t> pools;
   };
   struct Held {
     SharedAllocation allocation;
@@ -88,6 +112,20 @@ class MachineState {
     ClientId exporter = 0;
     int node = 0;
     bool importable = true;
+    std::uint64_t pool = 0;  // 0: it is one of memory
+  };
+  struct RangeOfPool {
+    std::vector<std::uint64_t> ids;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+    friend auto operator<=>(const RangeOfPool&, const RangeOfPool&) = default;
+  };
+  struct KnownPool {
+    NodePlace place;
+    std::size_t references = 0;                   // clients and exports
+    std::map<std::uint64_t, RangeOfPool> ranges;  // by token
+    std::map<RangeOfPool, std::uint64_t> token_of;
+    std::set<std::uint64_t> keeps;  // the memory of its ranges
   };
   struct Room {
     model::AddressSpace offsets;
@@ -97,6 +135,8 @@ class MachineState {
 
   [[nodiscard]] const SharedAllocation* hold(ClientId client, std::uint64_t id);
   void drop(std::uint64_t id);
+  void release_pool(std::uint64_t pool);
+  [[nodiscard]] const RangeOfPool* find_range(ClientId client, std::uint64_t pool, std::uint64_t token) const;
   [[nodiscard]] std::uint64_t extent_bytes(const SharedAllocation& allocation) const;
 
   const MachineShape shape_;
@@ -104,6 +144,7 @@ class MachineState {
   std::map<ClientId, Client> clients_;
   std::map<std::uint64_t, Held> allocations_;
   std::map<ExportId, Export> exports_;
+  std::map<std::uint64_t, KnownPool> pools_;
   std::map<Token, std::uint64_t> tokens_;    // -> allocation
   std::map<Token, std::uint64_t> token_of_;  // by kind and allocation
   std::vector<DeadExtent> dead_;
@@ -111,6 +152,7 @@ class MachineState {
   std::uint64_t next_allocation_ = 1;
   std::uint64_t next_export_ = 1;
   std::uint64_t next_token_ = 1;
+  std::uint64_t next_pool_ = 1;
 };
 
 }  // namespace cuvmm::emulator::broker

@@ -73,7 +73,7 @@ int main(int count, char** words) {
       std::fputs("This is the broker of an emulated machine; programs on the emulated driver start it.\n", stderr);
       return misuse;
     }
-    if (const pid_t child = ::fork(); child != 0) return child > 0 ? 0 : 1;
+    if (const pid_t child = ::fork(); child != 0) return child > 0 ? 0 : no_process_left;
     return run(*task);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cuvmm emulator broker: %s\n", error.what());

@@ -17,7 +17,7 @@
 
 namespace cuvmm::emulator::broker {
 
-inline constexpr std::uint16_t protocol_version = 2;
+inline constexpr std::uint16_t protocol_version = 3;
 inline constexpr std::size_t most_message_bytes = std::size_t{1} << 16;
 
 enum class PlaceKind : std::uint8_t { device, host };
@@ -156,8 +156,57 @@ struct ImportToken {  // answered by Memory
   }
 };
 
-using Request = std::variant<Hello, Create, GiveBack, AskUsage, AskFile, ExportDescriptor, ImportDescriptor,
-                             ExportToken, ImportToken>;
+struct ExportPool {                         // answered by Token, the pool's number, with the descriptor beside it
+  std::uint64_t pool = 0;                   // 0: one that was not shared before
+  NodePlace place;                          // of its memory
+  std::uint64_t limit = ~std::uint64_t{0};  // as of ExportDescriptor
+  static void fields(auto& self, auto&& field) {
+    field(self.pool);
+    field(self.place);
+    field(self.limit);
+  }
+};
+struct ImportPool {  // the descriptor is beside it; answered by Pool
+  static void fields(auto&, auto&&) {}
+};
+struct DropPool {  // the process has the pool no more; answered by Done
+  std::uint64_t pool = 0;
+  static void fields(auto& self, auto&& field) { field(self.pool); }
+};
+struct ExportPoolRange {  // an allocation of a shared pool; answered by Token
+  std::uint64_t pool = 0;
+  std::vector<std::uint64_t> ids;  // of the memory in which it lies, as if one followed the other
+  std::uint64_t offset = 0;        // in the first
+  std::uint64_t bytes = 0;
+  static void fields(auto& self, auto&& field) {
+    field(self.pool);
+    field(self.ids);
+    field(self.offset);
+    field(self.bytes);
+  }
+};
+struct ImportPoolRange {  // answered by PoolRange
+  std::uint64_t pool = 0;
+  std::uint64_t token = 0;
+  static void fields(auto& self, auto&& field) {
+    field(self.pool);
+    field(self.token);
+  }
+};
+struct OpenPoolMemory {  // one piece of what such a range lies in; answered by Memory
+  std::uint64_t pool = 0;
+  std::uint64_t token = 0;
+  std::uint64_t index = 0;
+  static void fields(auto& self, auto&& field) {
+    field(self.pool);
+    field(self.token);
+    field(self.index);
+  }
+};
+
+using Request =
+    std::variant<Hello, Create, GiveBack, AskUsage, AskFile, ExportDescriptor, ImportDescriptor, ExportToken,
+                 ImportToken, ExportPool, ImportPool, DropPool, ExportPoolRange, ImportPoolRange, OpenPoolMemory>;
 
 // Replies.
 
@@ -204,9 +253,10 @@ enum class Refusal : std::uint8_t {
   descriptor_limit,  // detail: how many are open
   no_descriptor,     // the system gives none; detail: errno
   owner_gone,        // the process that made the handle has ended
+  other_kind,        // it is a pool's where memory's is wanted, or the other way round
 };
 constexpr bool valid(Refusal refusal) {
-  return refusal <= Refusal::owner_gone;
+  return refusal <= Refusal::other_kind;
 }
 
 struct Refused {
@@ -218,7 +268,26 @@ struct Refused {
   }
 };
 
-using Reply = std::variant<Welcome, Done, Memory, Usage, Token, Refused>;
+struct Pool {
+  std::uint64_t pool = 0;
+  NodePlace place;
+  static void fields(auto& self, auto&& field) {
+    field(self.pool);
+    field(self.place);
+  }
+};
+struct PoolRange {
+  std::uint64_t pieces = 0;  // of memory in which it lies
+  std::uint64_t offset = 0;  // in the first
+  std::uint64_t bytes = 0;
+  static void fields(auto& self, auto&& field) {
+    field(self.pieces);
+    field(self.offset);
+    field(self.bytes);
+  }
+};
+
+using Reply = std::variant<Welcome, Done, Memory, Usage, Token, Refused, Pool, PoolRange>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Request& request);
 [[nodiscard]] std::vector<std::byte> encode(const Reply& reply);

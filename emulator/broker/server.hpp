@@ -74,6 +74,17 @@ class Server {
   [[nodiscard]] Answer answer(MachineState::ClientId client, const ExportToken& request);
   [[nodiscard]] Answer answer(MachineState::ClientId client, const ImportToken& request);
   [[nodiscard]] Answer import_descriptor(MachineState::ClientId client, const Packet& packet);
+  [[nodiscard]] Answer answer(MachineState::ClientId client, const ExportPool& request);
+  [[nodiscard]] Answer answer(MachineState::ClientId client, const DropPool& request);
+  [[nodiscard]] Answer answer(MachineState::ClientId client, const ExportPoolRange& request);
+  [[nodiscard]] Answer answer(MachineState::ClientId client, const ImportPoolRange& request);
+  [[nodiscard]] Answer answer(MachineState::ClientId client, const OpenPoolMemory& request);
+  [[nodiscard]] Answer import_pool(MachineState::ClientId client, const Packet& packet);
+  // A new descriptor for the export that `add` adds to the state; beside that reply.
+  template <class Add>
+  [[nodiscard]] Answer give_descriptor(const Reply& reply, Add&& add);
+  [[nodiscard]] bool too_many_exports(MachineState::ClientId client, std::uint64_t limit) const;
+  [[nodiscard]] std::optional<MachineState::ExportId> export_of(const Packet& packet) const;
 
   memory::FileDescriptor listener_;
   memory::FileDescriptor requests_;  // an epoll: the listener and the connections

@@ -39,6 +39,8 @@ Server::Answer Server::answer(Connection& connection, const Request& request, co
           return answer(connection, one);
         else if constexpr (std::is_same_v<One, ImportDescriptor>)
           return import_descriptor(*connection.client, packet);
+        else if constexpr (std::is_same_v<One, ImportPool>)
+          return import_pool(*connection.client, packet);
         else
           return answer(*connection.client, one);
       },
@@ -81,16 +83,19 @@ Server::Answer Server::answer(MachineState::ClientId, const AskFile& request) {
   return {Done{}, known->second.descriptor(), {}};
 }
 
-Server::Answer Server::answer(MachineState::ClientId client, const ExportDescriptor& request) {
-  if (request.importable && request.limit != ~std::uint64_t{0} && state_.importable_exports_of(client) >= request.limit)
-    return {refused(Refusal::descriptor_limit, state_.importable_exports_of(client)), -1, {}};
+bool Server::too_many_exports(MachineState::ClientId client, std::uint64_t limit) const {
+  return limit != ~std::uint64_t{0} && state_.importable_exports_of(client) >= limit;
+}
+
+template <class Add>
+Server::Answer Server::give_descriptor(const Reply& reply, Add&& add) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
     return {refused(Refusal::no_descriptor, static_cast<std::uint64_t>(errno)), -1, {}};
   memory::FileDescriptor kept(ends[0]);
   memory::FileDescriptor given(ends[1]);
   const auto identity = identify(given.get());
-  const auto id = identity ? state_.add_export(client, request.ids, request.importable) : std::nullopt;
+  const std::optional<MachineState::ExportId> id = identity ? add() : std::nullopt;
   if (!id) return {refused(Refusal::not_known), -1, {}};
   epoll_event hang_up{};  // reported always
   hang_up.data.u64 = tag(Source::kept_end, *id);
@@ -101,15 +106,63 @@ Server::Answer Server::answer(MachineState::ClientId client, const ExportDescrip
   exports_[*identity] = *id;
   kept_.emplace(*id, Kept{std::move(kept), *identity});
   const int descriptor = given.get();
-  return {Done{}, descriptor, std::move(given)};
+  return {reply, descriptor, std::move(given)};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const ExportDescriptor& request) {
+  if (request.importable && too_many_exports(client, request.limit))
+    return {refused(Refusal::descriptor_limit, state_.importable_exports_of(client)), -1, {}};
+  return give_descriptor(Done{}, [&] { return state_.add_export(client, request.ids, request.importable); });
+}
+
+std::optional<MachineState::ExportId> Server::export_of(const Packet& packet) const {
+  const auto identity = identify(packet.descriptor.get());
+  const auto found = identity ? exports_.find(*identity) : exports_.end();
+  return found == exports_.end() ? std::nullopt : std::optional(found->second);
 }
 
 Server::Answer Server::import_descriptor(MachineState::ClientId client, const Packet& packet) {
   if (packet.descriptor_lost) return {refused(Refusal::no_descriptor, EMFILE), -1, {}};
-  const auto identity = identify(packet.descriptor.get());
-  const auto found = identity ? exports_.find(*identity) : exports_.end();
-  if (found == exports_.end()) return {refused(Refusal::not_known), -1, {}};
-  return {memory_or_refusal(state_.import_export(client, found->second)), -1, {}};
+  const auto id = export_of(packet);
+  if (id && state_.is_of_pool(*id)) return {refused(Refusal::other_kind), -1, {}};
+  return {memory_or_refusal(id ? state_.import_export(client, *id) : nullptr), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const ExportPool& request) {
+  if (too_many_exports(client, request.limit))
+    return {refused(Refusal::descriptor_limit, state_.importable_exports_of(client)), -1, {}};
+  const bool is_new = request.pool == 0;
+  const auto pool = is_new ? state_.add_pool(client, request.place) : std::optional(request.pool);
+  if (!pool) return {refused(Refusal::not_known), -1, {}};
+  Answer given = give_descriptor(Token{*pool}, [&] { return state_.add_pool_export(client, *pool); });
+  if (is_new && given.descriptor < 0) state_.drop_pool(client, *pool);
+  return given;
+}
+
+Server::Answer Server::import_pool(MachineState::ClientId client, const Packet& packet) {
+  if (packet.descriptor_lost) return {refused(Refusal::no_descriptor, EMFILE), -1, {}};
+  const auto id = export_of(packet);
+  if (id && state_.is_of_memory(*id)) return {refused(Refusal::other_kind), -1, {}};
+  const auto pool = id ? state_.import_pool(client, *id) : std::nullopt;
+  return {pool ? Reply(*pool) : refused(Refusal::not_known), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const DropPool& request) {
+  return {state_.drop_pool(client, request.pool) ? Reply(Done{}) : refused(Refusal::not_known), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const ExportPoolRange& request) {
+  const auto token = state_.add_pool_range(client, request);
+  return {token ? Reply(Token{*token}) : refused(Refusal::not_known), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const ImportPoolRange& request) {
+  const auto range = state_.pool_range(client, request.pool, request.token);
+  return {range ? Reply(*range) : refused(Refusal::not_known), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const OpenPoolMemory& request) {
+  return {memory_or_refusal(state_.open_pool_memory(client, request)), -1, {}};
 }
 
 Server::Answer Server::answer(MachineState::ClientId client, const ExportToken& request) {

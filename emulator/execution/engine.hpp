@@ -149,6 +149,11 @@ class Engine {
   // For calls that a capture may forbid (cuMemAlloc, cuMemFree, host allocation and registration): answers
   // STREAM_CAPTURE_UNSUPPORTED and invalidates the captures that forbid it. Costs no lock while there is no capture.
   Answer check_unsafe_call();
+  // For calls that cannot be captured: answers STREAM_CAPTURE_UNSUPPORTED and invalidates the stream's capture, if
+  // there is one.
+  Answer check_not_captured(const StreamPointer& stream, const char* what);
+  // Whether the stream's capture frees that memory of a graph already.
+  [[nodiscard]] bool captures_free_of(const StreamPointer& stream, std::uint64_t id);
   // STREAM_CAPTURE_INVALIDATED if the stream belongs to a capture that was invalidated. Costs no lock while there is no
   // capture.
   Answer check_capture_of(const StreamPointer& stream);

@@ -76,6 +76,30 @@ Answer Engine::check_unsafe_call() {
   return forbid_unsafe_call(lock, "this call");
 }
 
+Answer Engine::check_not_captured(const StreamPointer& stream, const char* what) {
+  if (capture_count_.load(std::memory_order_acquire) == 0) {
+    return {};
+  }
+  const Lock lock(scheduler_);
+  if (!stream->capture) {
+    return {};
+  }
+  stream->capture->invalidated = true;
+  return {abi::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, Rule::not_during_capture,
+          std::string(what) + " cannot be captured"};
+}
+
+bool Engine::captures_free_of(const StreamPointer& stream, std::uint64_t id) {
+  const Lock lock(scheduler_);
+  if (!stream->capture || stream->capture->graph == nullptr) {
+    return false;
+  }
+  const auto& nodes = stream->capture->graph->nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [&](const auto& node) {
+    return node->operation.graph_memory.frees && node->operation.graph_memory.id == id;
+  });
+}
+
 Answer Engine::check_capture_of(const StreamPointer& stream) {
   if (capture_count_.load(std::memory_order_acquire) == 0) {
     return {};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -41,6 +42,7 @@ struct TouchedRange {
 struct GraphMemoryNode {
   abi::CUdeviceptr address = 0;  // 0: nothing
   bool frees = false;            // it does not allocate, but frees
+  std::uint64_t id = 0;          // of what it frees, at whose address something else may lie later
 };
 
 // An operation is a value. The engine runs a copy of `run` that nothing has run before: state that `run` holds by value

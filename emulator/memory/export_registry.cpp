@@ -19,25 +19,42 @@ std::optional<ExportRegistry::Identity> ExportRegistry::identify(int descriptor)
   return Identity{status.st_dev, status.st_ino};
 }
 
-std::optional<int> ExportRegistry::add(std::vector<std::uint64_t> allocations, Use use) {
+std::optional<int> ExportRegistry::keep(Export made) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return std::nullopt;
-  FileDescriptor kept(ends[0]);
+  made.kept_end = FileDescriptor(ends[0]);
   FileDescriptor given(ends[1]);
   const auto identity = identify(given.get());
   if (!identity) return std::nullopt;
-  exports_[*identity] = Export{std::move(allocations), use, std::move(kept)};
+  exports_[*identity] = std::move(made);
   return given.release();
 }
 
-std::optional<std::uint64_t> ExportRegistry::find(int descriptor) const {
+std::optional<int> ExportRegistry::add(std::vector<std::uint64_t> allocations, Use use) {
+  return keep({std::move(allocations), use, {}, nullptr});
+}
+
+std::optional<int> ExportRegistry::add_pool(std::shared_ptr<SharedPool> pool) {
+  return keep({{}, Use::pool, {}, std::move(pool)});
+}
+
+const ExportRegistry::Export* ExportRegistry::find(int descriptor, Use use) const {
   const auto identity = identify(descriptor);
-  if (!identity) return std::nullopt;
-  auto found = exports_.find(*identity);
+  if (!identity) return nullptr;
+  const auto found = exports_.find(*identity);
   // The kept end has the same inode; it is nobody's to import.
-  if (found == exports_.end() || found->second.use != Use::import || found->second.kept_end.get() == descriptor)
-    return std::nullopt;
-  return found->second.allocations.front();
+  if (found == exports_.end() || found->second.use != use || found->second.kept_end.get() == descriptor) return nullptr;
+  return &found->second;
+}
+
+std::optional<std::uint64_t> ExportRegistry::find(int descriptor) const {
+  const Export* const found = find(descriptor, Use::import);
+  return found == nullptr ? std::nullopt : std::optional(found->allocations.front());
+}
+
+std::shared_ptr<SharedPool> ExportRegistry::find_pool(int descriptor) const {
+  const Export* const found = find(descriptor, Use::pool);
+  return found == nullptr ? nullptr : found->pool;
 }
 
 std::vector<std::uint64_t> ExportRegistry::take_closed() {

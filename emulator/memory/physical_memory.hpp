@@ -10,6 +10,7 @@
 #include "emulator/answer.hpp"
 #include "emulator/memory/export_registry.hpp"
 #include "emulator/memory/mapped_file.hpp"
+#include "emulator/memory/shared_pool.hpp"
 #include "emulator/model/physical_store.hpp"
 
 namespace cuvmm::emulator::memory {
@@ -23,6 +24,14 @@ struct Extent {
 // What a legacy IPC handle stands for: part of the memory behind cuMemAlloc.
 struct IpcRange {
   model::Allocation* memory = nullptr;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Where an allocation of a shared pool lies: in this memory, as if one piece followed the other, `offset` bytes behind
+// the beginning of the first.
+struct PoolRange {
+  std::vector<model::Allocation*> memory;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
@@ -57,6 +66,16 @@ class PhysicalMemory : public model::PhysicalSupply {
   // Nor does a legacy IPC handle.
   virtual Answer export_ipc(abi::CUipcMemHandle* handle, const IpcRange& range) = 0;
   virtual Answer import_ipc(IpcRange* range, const abi::CUipcMemHandle& handle) = 0;
+
+  // Pools are passed on by descriptors, which keep no memory; what was exported or imported is had until it was dropped
+  // as often. export_pool gives a pool that has none an id.
+  virtual Answer export_pool(int* descriptor, SharedPool* pool) = 0;
+  virtual Answer import_pool(SharedPool* pool, int descriptor) = 0;
+  virtual void drop_pool(std::uint64_t id) noexcept = 0;
+  // An allocation of a pool that was exported or imported. What is exported keeps nothing; of what is imported, each
+  // piece of memory has one more reference.
+  virtual Answer export_pool_range(abi::CUmemPoolPtrExportData* data, std::uint64_t pool, const PoolRange& range) = 0;
+  virtual Answer import_pool_range(PoolRange* range, std::uint64_t pool, const abi::CUmemPoolPtrExportData& data) = 0;
 
   // Takes back the memory of exports whose descriptors have all been closed.
   virtual void collect_closed_exports() = 0;

@@ -93,6 +93,12 @@ void PrivateMemory::collect_closed_exports() {
   for (const std::uint64_t id : exports_.take_closed()) store().drop_reference(*exported_.at(id));
 }
 
+Answer PrivateMemory::no_descriptor_left(bool full) const {
+  return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit,
+          full ? fmt::format("{} exported descriptors are open, and descriptor-limit allows no more", exports_.size())
+               : std::strerror(errno)};
+}
+
 Answer PrivateMemory::export_descriptor(int* descriptor, const std::vector<model::Allocation*>& memory,
                                         ExportRegistry::Use use) {
   const bool full = use == ExportRegistry::Use::import && descriptor_limit_ && exports_.size() >= *descriptor_limit_;
@@ -103,10 +109,7 @@ Answer PrivateMemory::export_descriptor(int* descriptor, const std::vector<model
     ids.push_back(allocation->id);
   }
   const auto made = full ? std::nullopt : exports_.add(std::move(ids), use);
-  if (!made)
-    return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit,
-            full ? fmt::format("{} exported descriptors are open, and descriptor-limit allows no more", exports_.size())
-                 : std::strerror(errno)};
+  if (!made) return no_descriptor_left(full);
   for (model::Allocation* allocation : memory) store().add_reference(*allocation);
   *descriptor = *made;
   return {};
@@ -122,6 +125,8 @@ model::Allocation* PrivateMemory::exported(std::optional<std::uint64_t> id) {
 Answer PrivateMemory::import_descriptor(model::Allocation** memory, int descriptor) {
   *memory = exported(exports_.find(descriptor));
   if (*memory != nullptr) return {};
+  if (exports_.find_pool(descriptor) != nullptr)
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::import_descriptor, "the descriptor is a memory pool's"};
   return {CUDA_ERROR_UNKNOWN, Rule::import_descriptor, "the descriptor is not open here, or is no export"};
 }
 

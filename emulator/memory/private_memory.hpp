@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,10 +38,43 @@ class PrivateMemory final : public PhysicalMemory {
   Answer import_fabric(model::Allocation** memory, const abi::CUmemFabricHandle& handle) override;
   Answer export_ipc(abi::CUipcMemHandle* handle, const IpcRange& range) override;
   Answer import_ipc(IpcRange* range, const abi::CUipcMemHandle& handle) override;
+  Answer export_pool(int* descriptor, SharedPool* pool) override;
+  Answer import_pool(SharedPool* pool, int descriptor) override;
+  void drop_pool(std::uint64_t id) noexcept override;
+  Answer export_pool_range(abi::CUmemPoolPtrExportData* data, std::uint64_t pool, const PoolRange& range) override;
+  Answer import_pool_range(PoolRange* range, std::uint64_t pool, const abi::CUmemPoolPtrExportData& data) override;
   void collect_closed_exports() override;
   std::size_t live_exports() override { return exports_.size(); }
 
  private:
+  struct KeptRange {
+    std::vector<model::Allocation*> memory;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+    friend auto operator<=>(const KeptRange&, const KeptRange&) = default;
+  };
+  // A pool that was exported or imported, for as long as it is had or its descriptors are open; it keeps the memory of
+  // its ranges.
+  struct KnownPool : SharedPool {
+    KnownPool(const SharedPool& facts, model::PhysicalStore& of) : SharedPool(facts), store(of) {}
+    KnownPool(const KnownPool&) = delete;
+    KnownPool& operator=(const KnownPool&) = delete;
+    KnownPool(KnownPool&&) = delete;
+    KnownPool& operator=(KnownPool&&) = delete;
+    ~KnownPool() {
+      for (model::Allocation* memory : keeps) store.drop_reference(*memory);
+    }
+    model::PhysicalStore& store;
+    std::map<std::uint64_t, KeptRange> ranges;
+    std::map<KeptRange, std::uint64_t> number_of;
+    std::set<model::Allocation*> keeps;
+  };
+  struct HadPool {
+    std::shared_ptr<KnownPool> pool;
+    std::size_t times = 0;
+  };
+
+  [[nodiscard]] Answer no_descriptor_left(bool full) const;
   [[nodiscard]] Arena& arena(const model::Place& place);
   [[nodiscard]] model::Allocation* exported(std::optional<std::uint64_t> id);
 
@@ -51,10 +85,13 @@ class PrivateMemory final : public PhysicalMemory {
   const std::uint64_t number_;  // of the process's machines
   model::Ledger ledger_;
   std::uint64_t next_id_ = 1;
-  std::vector<std::unique_ptr<Arena>> arenas_;      // one a device, the host's last
-  std::map<std::uint64_t, std::uint64_t> offsets_;  // allocation -> offset in its arena, once it has bytes
-  ExportRegistry exports_;
+  std::vector<std::unique_ptr<Arena>> arenas_;            // one a device, the host's last
+  std::map<std::uint64_t, std::uint64_t> offsets_;        // allocation -> offset in its arena, once it has bytes
   std::map<std::uint64_t, model::Allocation*> exported_;  // allocations that were exported, by identity
+  ExportRegistry exports_;
+  std::map<std::uint64_t, HadPool> pools_;
+  std::uint64_t next_pool_ = 1;
+  std::uint64_t next_range_ = 1;
 };
 
 }  // namespace cuvmm::emulator::memory

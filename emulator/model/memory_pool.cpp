@@ -7,8 +7,7 @@
 namespace cuvmm::emulator::model {
 namespace {
 
-// Pools take memory in larger pieces than they are asked for, so that small allocations share them.
-constexpr std::uint64_t chunk_bytes = std::uint64_t{32} << 20;
+constexpr std::uint64_t chunk_bytes = pool_chunk_bytes;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -107,51 +106,147 @@ bool MemoryPool::grow(std::uint64_t bytes, std::uint64_t alignment, std::uint64_
   if (!chunks_.empty()) {
     const PoolChunk& last = chunks_.rbegin()->second;
     const CUdeviceptr begin = round_up(last.end() - last.room.free_at_end(), alignment);
-    if (begin < last.end() && add_chunk(round_up(bytes - (last.end() - begin), unit), last.end())) return true;
+    if (begin < last.end() && add_chunks(round_up(bytes - (last.end() - begin), unit), last.end())) return true;
   }
-  return add_chunk(round_up(bytes, unit), 0);
+  return add_chunks(round_up(bytes, unit), 0);
 }
 
-bool MemoryPool::add_chunk(std::uint64_t bytes, CUdeviceptr at) {
-  if (bytes == 0 || bytes > limit() || reserved_.current() > limit() - bytes) return false;
+// The lowest addresses that are free, so that what follows on memory that went back lies where that lay.
+std::optional<CUdeviceptr> MemoryPool::take_places(std::uint64_t bytes, CUdeviceptr at) {
+  if (at == 0) return places().take(bytes, sources_.granularity);
+  return places().take_at(at, bytes) ? std::optional(at) : std::nullopt;
+}
+
+bool MemoryPool::add_chunks(std::uint64_t bytes, CUdeviceptr at) {
+  if (bytes == 0 || bytes > limit() || reserved_.current() > limit() - bytes ||
+      bytes > sources_.store.total(kind_.place))
+    return false;
+  const auto begin = take_places(bytes, at);
+  if (!begin) return false;
   Chunks added;
-  PoolChunk& chunk = added.emplace(0, PoolChunk{nullptr, bytes, 0, AddressSpace(0, bytes), 0, true}).first->second;
-  chunk.memory = sources_.store.create(kind_.place, bytes, {});
-  if (chunk.memory == nullptr) return false;
-  try {
-    if (!place_chunk(chunk, at)) {
+  std::uint64_t divided = 0;
+  const auto undo = [&] {
+    for (const auto& [address, chunk] : added) {
+      if (chunk.memory == nullptr) continue;
+      hide_chunk(chunk);
       sources_.store.drop_reference(*chunk.memory);
-      return false;
+    }
+    CUdeviceptr place = *begin;  // as they were divided
+    for (; divided > 0; --divided, place += chunk_bytes) places().give_back(place, chunk_bytes);
+    places().give_back(place, *begin + bytes - place);
+    return false;
+  };
+  try {
+    for (std::uint64_t done = 0; done < bytes;) {
+      const std::uint64_t piece = std::min(chunk_bytes, bytes - done);
+      if (done != 0) {
+        places().divide();  // pieces are given back one by one
+        ++divided;
+      }
+      PoolChunk& chunk =
+          added.emplace(*begin + done, PoolChunk{nullptr, piece, *begin + done, AddressSpace(0, piece), 0, 0, false})
+              .first->second;
+      chunk.memory = sources_.store.create(kind_.place, piece, {});
+      if (chunk.memory == nullptr || !see_chunk(chunk)) return undo();
+      done += piece;
     }
   } catch (...) {
-    sources_.store.drop_reference(*chunk.memory);
+    undo();
     throw;
   }
-  auto node = added.extract(added.begin());
-  node.key() = chunk.address;
-  chunks_.insert(std::move(node));
+  chunks_.merge(added);
   reserved_.add(bytes);
   return true;
 }
 
-// The lowest addresses that are free, so that what follows on memory that went back lies where that lay.
-bool MemoryPool::place_chunk(PoolChunk& chunk, CUdeviceptr at) {
-  if (at == 0) {
-    const auto where = places().take(chunk.bytes, sources_.granularity);
-    if (!where) return false;
-    chunk.address = *where;
-  } else {
-    if (!places().take_at(at, chunk.bytes)) return false;
-    chunk.address = at;
-  }
+void MemoryPool::hide_chunk(const PoolChunk& chunk) noexcept {
+  if (addresses_ == Addresses::of_chunks && kind_.place.is_host()) (void)sources_.host_view(chunk, false);
+}
+
+void MemoryPool::mark_exported(const PoolExtent& extent) {
+  for_each_piece(
+      extent, [&](const PoolChunk& piece, std::uint64_t, std::uint64_t) { chunks_.at(piece.address).exported = true; });
+}
+
+bool MemoryPool::see_chunk(PoolChunk& chunk) {
   const bool seen = addresses_ == Addresses::of_chunks && kind_.place.is_host();
-  if (!seen || sources_.host_view(chunk, true)) return true;
-  places().give_back(chunk.address, chunk.bytes);
-  return false;
+  return !seen || sources_.host_view(chunk, true);
+}
+
+// What lies in several pieces needs them at addresses that follow each other, wherever they appear already.
+std::optional<CUdeviceptr> MemoryPool::place_imported(const std::vector<Allocation*>& memory) {
+  if (const auto known = imported_.find(memory); known != imported_.end()) return known->second;
+  std::uint64_t bytes = 0;
+  for (const Allocation* piece : memory) bytes += piece->bytes;
+  const auto begin = places().take(bytes, sources_.granularity);
+  if (!begin) return std::nullopt;
+  Chunks added;
+  std::size_t divided = 0;
+  const auto undo = [&] {
+    for (const auto& [address, chunk] : added) hide_chunk(chunk);
+    CUdeviceptr place = *begin;  // as they were divided
+    for (std::size_t piece = 0; piece < divided; place += memory[piece++]->bytes)
+      places().give_back(place, memory[piece]->bytes);
+    places().give_back(place, *begin + bytes - place);
+  };
+  try {
+    CUdeviceptr address = *begin;
+    for (Allocation* piece : memory) {
+      PoolChunk& chunk =
+          added.emplace(address, PoolChunk{piece, piece->bytes, address, AddressSpace(0, piece->bytes), 0, 0, false})
+              .first->second;
+      if (address != *begin) {
+        places().divide();  // pieces are given back one by one
+        ++divided;
+      }
+      if (!see_chunk(chunk)) {
+        undo();
+        return std::nullopt;
+      }
+      address += piece->bytes;
+    }
+    imported_.emplace(memory, *begin);
+  } catch (...) {
+    undo();
+    throw;
+  }
+  for (const auto& [address, chunk] : added) sources_.store.add_reference(*chunk.memory);
+  chunks_.merge(added);
+  reserved_.add(bytes);
+  return begin;
+}
+
+bool MemoryPool::take_imported(const std::vector<Allocation*>& memory, std::uint64_t offset, std::uint64_t bytes,
+                               PoolExtent& extent) {
+  const auto begin = place_imported(memory);
+  if (!begin) return false;
+  resting_.reserve(extents_ + 1);  // so that a free needs no memory
+  const PoolExtent wanted{*begin + offset, bytes};
+  PoolExtent taken{wanted.begin, 0};
+  bool free = true;
+  try {
+    for_each_piece(wanted, [&](const PoolChunk& piece, std::uint64_t at, std::uint64_t of_piece) {
+      PoolChunk& chunk = chunks_.at(piece.address);
+      free = free && chunk.room.take_at(at, of_piece);
+      if (!free) return;
+      ++chunk.extents;
+      taken.bytes += of_piece;
+    });
+  } catch (...) {
+    give_back_pieces(taken);
+    throw;
+  }
+  if (taken.bytes != bytes) {
+    give_back_pieces(taken);
+    return false;
+  }
+  extent = wanted;
+  ++extents_;
+  return true;
 }
 
 void MemoryPool::give_back(PoolChunk& chunk) noexcept {
-  if (addresses_ == Addresses::of_chunks && kind_.place.is_host()) (void)sources_.host_view(chunk, false);
+  hide_chunk(chunk);
   places().give_back(chunk.address, chunk.bytes);
   sources_.store.drop_reference(*chunk.memory);
 }
@@ -164,9 +259,10 @@ void MemoryPool::give_back(const PoolExtent& extent) noexcept {
 void MemoryPool::give_back_from(StreamId stream, const PoolExtent& extent) noexcept {
   if (stream != 0)
     for_each_piece(extent, [&](const PoolChunk& piece, std::uint64_t, std::uint64_t) {
-      chunks_.find(piece.address)->second.observed = false;
+      StreamId& unobserved = chunks_.find(piece.address)->second.unobserved;
+      unobserved = unobserved == 0 || unobserved == stream ? stream : several_streams;
     });
-  if (!allow_opportunistic && resting_.size() < resting_.capacity())
+  if (!allow_opportunistic && !kind_.imported && resting_.size() < resting_.capacity())
     resting_.push_back({extent, stream});
   else
     give_back(extent);
@@ -225,21 +321,38 @@ void MemoryPool::release_chunks(MayGo&& may_go) noexcept {
 }
 
 void MemoryPool::trim(std::uint64_t bytes_to_keep) noexcept {
-  release_chunks(
-      [&](const PoolChunk& chunk) { return chunk.observed && reserved_.current() - chunk.bytes >= bytes_to_keep; });
+  if (kind_.imported) return;
+  release_chunks([&](const PoolChunk& chunk) {
+    return !chunk.exported && chunk.unobserved == 0 && reserved_.current() - chunk.bytes >= bytes_to_keep;
+  });
 }
 
 bool MemoryPool::give_back_unused() noexcept {
   const std::uint64_t before = reserved_.current();
   wake();
-  release_chunks([](const PoolChunk&) { return true; });
+  if (!kind_.imported) release_chunks([](const PoolChunk& chunk) { return !chunk.exported; });
   return reserved_.current() < before;
+}
+
+void MemoryPool::give_back_all() noexcept {
+  wake();
+  release_chunks([](const PoolChunk&) { return true; });
+  imported_.clear();
+}
+
+void MemoryPool::observe(StreamId stream) noexcept {
+  for (auto& [address, chunk] : chunks_)
+    if (chunk.unobserved == stream) chunk.unobserved = 0;
+}
+
+void MemoryPool::observe_all() noexcept {
+  for (auto& [address, chunk] : chunks_) chunk.unobserved = 0;
 }
 
 void MemoryPool::release_above_threshold() noexcept {
   wake();
-  for (auto& [address, chunk] : chunks_) chunk.observed = true;
-  release_chunks([&](const PoolChunk&) { return reserved_.current() > release_threshold; });
+  if (kind_.imported) return;
+  release_chunks([&](const PoolChunk& chunk) { return !chunk.exported && reserved_.current() > release_threshold; });
 }
 
 }  // namespace cuvmm::emulator::model

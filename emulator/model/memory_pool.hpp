@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,9 @@
 #include "emulator/model/rights.hpp"
 
 namespace cuvmm::emulator::model {
+
+// Pools take memory in larger pieces than they are asked for, so that small allocations share them.
+inline constexpr std::uint64_t pool_chunk_bytes = std::uint64_t{32} << 20;
 
 // A number that grows and falls, and how high it has been since that was last forgotten.
 class Watermark {
@@ -36,14 +40,22 @@ class Watermark {
   std::uint64_t high_ = 0;
 };
 
-// Physical memory that a pool holds, cut into extents. Chunks that follow each other without a gap are as one.
+// A stream, as far as the order of allocations and frees goes; 0 stands for the host, which knows what it freed.
+using StreamId = std::uint64_t;
+inline constexpr StreamId several_streams = ~StreamId{0};
+
+// Physical memory that a pool holds, at most 32 MiB of it, cut into extents. Chunks that follow each other without a
+// gap are as one.
 struct PoolChunk {
   Allocation* memory = nullptr;
   std::uint64_t bytes = 0;
   CUdeviceptr address = 0;  // of its first byte; a number alone in pools of graphs, whose allocations have their own
   AddressSpace room;        // offsets that are in no extent
   std::size_t extents = 0;
-  bool observed = true;  // the host has synchronized since something in it was freed
+  // The stream in which something in it was freed since the host synchronized with that; 0: it has; several: with more
+  // than one.
+  StreamId unobserved = 0;
+  bool exported = false;  // other processes may come for what lay there: it stays with the pool
 
   [[nodiscard]] CUdeviceptr end() const { return address + bytes; }
 };
@@ -56,9 +68,6 @@ struct PoolExtent {
   std::uint64_t bytes = 0;  // 0: it is none
 };
 
-// A stream, as far as the order of allocations and frees goes; 0 stands for the host, which knows what it freed.
-using StreamId = std::uint64_t;
-
 // What a pool is, and stays.
 struct PoolKind {
   Place place;
@@ -66,6 +75,8 @@ struct PoolKind {
   bool managed = false;
   int device = 0;         // whose pool it is, of one of managed memory
   bool standard = false;  // the one that there always is
+  int handle_types = 0;   // by which it can be shared
+  bool imported = false;  // it is another process's, or another pool of this one's: nothing is allocated from it here
 };
 
 // Where pools take memory and addresses from.
@@ -77,6 +88,7 @@ struct PoolSources {
   AddressSpace& addresses;
   std::uint64_t granularity = 0;
   HostView host_view;
+  std::function<void(std::uint64_t shared_id)> shared_pool_ends{};  // of one that was exported or imported
 };
 
 // One pool. Not thread-safe. What only counts is public; chunks and extents are the pool's own.
@@ -105,6 +117,19 @@ class MemoryPool {
   // The first `bytes` bytes of an extent, which loses them.
   [[nodiscard]] PoolExtent split(PoolExtent& extent, std::uint64_t bytes);
 
+  // Notes that other processes are told of the extent.
+  void mark_exported(const PoolExtent& extent);
+  // Of an imported pool: makes this memory, one piece behind the other, appear, unless it has, and takes an extent that
+  // begins `offset` bytes behind its beginning. The pool has one more reference to each piece then. False if there are
+  // no addresses for it, or if some of it is in an extent.
+  [[nodiscard]] bool take_imported(const std::vector<Allocation*>& memory, std::uint64_t offset, std::uint64_t bytes,
+                                   PoolExtent& extent);
+  // Where that memory appears, if it does.
+  [[nodiscard]] std::optional<CUdeviceptr> imported_at(const std::vector<Allocation*>& memory) const {
+    const auto known = imported_.find(memory);
+    return known == imported_.end() ? std::nullopt : std::optional(known->second);
+  }
+
   // Calls each(chunk, offset, bytes) for the pieces of an extent. Those of one that went back may be missing.
   template <class Each>
   void for_each_piece(PoolExtent extent, Each&& each) const;
@@ -116,8 +141,13 @@ class MemoryPool {
   void trim(std::uint64_t bytes_to_keep) noexcept;
   // All unused chunks. False if there was none.
   bool give_back_unused() noexcept;
+  // The same at the pool's end, where also those go that it kept to be shared.
+  void give_back_all() noexcept;
   // What synchronizing with the host does: gives unused chunks back while more than the release threshold is held.
   void release_above_threshold() noexcept;
+  // The host has synchronized with that stream, or with all.
+  void observe(StreamId stream) noexcept;
+  void observe_all() noexcept;
 
   Rights rights;
   Watermark used;  // bytes of its allocations, as asked for, whose free was not asked for
@@ -128,8 +158,9 @@ class MemoryPool {
   bool allow_opportunistic = true;
   bool allow_internal_dependencies = true;
   std::size_t allocations = 0;
-  std::uintptr_t handle = 0;  // by which callers know it
-  bool destroyed = false;     // goes with its last allocation
+  std::uintptr_t handle = 0;    // by which callers know it
+  std::uint64_t shared_id = 0;  // by which processes know it; 0: it was not shared yet
+  bool destroyed = false;       // goes with its last allocation
 
  private:
   struct Resting {
@@ -146,13 +177,16 @@ class MemoryPool {
   void take_pieces(const PoolExtent& extent);
   void give_back_pieces(const PoolExtent& extent) noexcept;
   [[nodiscard]] bool grow(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t unit);
-  // At that address, or, if it is 0, where there is room.
-  [[nodiscard]] bool add_chunk(std::uint64_t bytes, CUdeviceptr at);
+  // Chunks that follow each other, at that address, or, if it is 0, where there is room: all of these bytes or none.
+  [[nodiscard]] bool add_chunks(std::uint64_t bytes, CUdeviceptr at);
   [[nodiscard]] AddressSpace& places();
   // Whether a chunk may go, of those that are in no use.
   template <class MayGo>
   void release_chunks(MayGo&& may_go) noexcept;
-  [[nodiscard]] bool place_chunk(PoolChunk& chunk, CUdeviceptr at);
+  [[nodiscard]] std::optional<CUdeviceptr> take_places(std::uint64_t bytes, CUdeviceptr at);
+  [[nodiscard]] bool see_chunk(PoolChunk& chunk);
+  void hide_chunk(const PoolChunk& chunk) noexcept;
+  [[nodiscard]] std::optional<CUdeviceptr> place_imported(const std::vector<Allocation*>& memory);
   void note_attempt(std::uint64_t bytes);
   void give_back(PoolChunk& chunk) noexcept;
 
@@ -164,6 +198,7 @@ class MemoryPool {
   Addresses addresses_;
   AddressSpace numbers_;  // instead of addresses, where chunks have none
   Chunks chunks_;
+  std::map<std::vector<Allocation*>, CUdeviceptr> imported_;  // where memory appears that was imported
   std::vector<Resting> resting_;
   std::size_t extents_ = 0;  // in all chunks
   Watermark reserved_;

@@ -11,7 +11,6 @@ namespace cuvmm::emulator::model {
 namespace {
 
 constexpr std::uint64_t small_alignment = 512;
-constexpr std::uint64_t page_bytes = 4096;  // of the host, which maps nothing smaller
 constexpr std::uint64_t largest_small = std::uint64_t{1} << 20;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
@@ -29,8 +28,7 @@ std::shared_ptr<MemoryPool> StreamOrderedMemory::add_pool(const PoolKind& kind, 
   const auto open_to = [&](Accessor who) { pool->rights.set(who, abi::CU_MEM_ACCESS_FLAGS_PROT_READWRITE); };
   if (kind.place.is_host()) {
     open_to(Accessor::host());
-    const bool of_devices_too = kind.managed || kind.standard;
-    for (int device = 0; of_devices_too && device < max_devices; ++device) open_to(Accessor::device(device));
+    for (int device = 0; kind.managed && device < max_devices; ++device) open_to(Accessor::device(device));
   } else {
     open_to(Accessor::device(kind.place.device));
   }
@@ -55,19 +53,20 @@ void StreamOrderedMemory::destroy_pool(const std::shared_ptr<MemoryPool>& pool) 
 
 void StreamOrderedMemory::forget_if_unused(const std::shared_ptr<MemoryPool>& pool) noexcept {
   if (!pool->destroyed || pool->allocations != 0) return;
-  (void)pool->give_back_unused();
+  pool->give_back_all();
+  if (pool->shared_id != 0 && sources_.shared_pool_ends) sources_.shared_pool_ends(pool->shared_id);
   std::erase(pools_, std::shared_ptr<MemoryPool>(pool));
 }
 
+// Allocations of pools follow each other closely; large ones of graphs have pages of their own.
 std::uint64_t StreamOrderedMemory::alignment_for(const PoolAllocation& allocation) const {
-  if (allocation.bytes > largest_small) return sources_.granularity;
-  return allocation.pool->place().is_host() ? page_bytes : small_alignment;
+  return allocation.graph && allocation.bytes > largest_small ? sources_.granularity : small_alignment;
 }
 
 // What the allocation takes of its pool, and of the addresses if it is a graph's; less than it has bytes if there is no
 // such number.
 std::uint64_t StreamOrderedMemory::taken_by(const PoolAllocation& allocation) {
-  return round_up(allocation.bytes, allocation.pool->place().is_host() ? page_bytes : small_alignment);
+  return round_up(allocation.bytes, small_alignment);
 }
 
 Answer StreamOrderedMemory::out_of_memory(const MemoryPool& pool, std::uint64_t bytes) const {
@@ -176,13 +175,47 @@ Answer StreamOrderedMemory::allocate(CUdeviceptr* address, std::uint64_t bytes, 
   return {};
 }
 
+// What needs memory comes first here, too.
+Answer StreamOrderedMemory::import(CUdeviceptr* address, const std::shared_ptr<MemoryPool>& pool,
+                                   const std::vector<Allocation*>& memory, std::uint64_t offset, std::uint64_t bytes) {
+  Allocations made;
+  PoolAllocation& allocation = made[0];
+  allocation.bytes = bytes;
+  allocation.pool = pool;
+  allocation.freed = std::make_shared<std::atomic<bool>>(false);
+  if (!pool->take_imported(memory, offset, taken_by(allocation), allocation.extent))
+    return {CUDA_ERROR_INVALID_VALUE, Rule::pool_shared,
+            "the allocation, or one that had its bytes before, was imported here and not freed"};
+  allocation.address = *address = allocation.extent.begin;
+  allocation.id = next_id_++;
+  pool->used.add(bytes);
+  ++pool->allocations;
+  auto node = made.extract(made.begin());
+  node.key() = *address;
+  allocations_.insert(std::move(node));
+  return {};
+}
+
+const PoolAllocation* StreamOrderedMemory::imported_as(const MemoryPool& pool, const std::vector<Allocation*>& memory,
+                                                       std::uint64_t offset, std::uint64_t bytes) const {
+  const auto where = pool.imported_at(memory);
+  const auto found = where ? allocations_.find(*where + offset) : allocations_.end();
+  const bool same = found != allocations_.end() && found->second.bytes == bytes && found->second.free_token == 0;
+  return same ? &found->second : nullptr;
+}
+
+const PoolAllocation* StreamOrderedMemory::find_live(CUdeviceptr address) const {
+  const auto found = allocations_.find(address);
+  return found == allocations_.end() || found->second.free_token != 0 ? nullptr : &found->second;
+}
+
 Answer StreamOrderedMemory::begin_free(CUdeviceptr address, StreamId stream, std::uint64_t* token) {
   const auto found = allocations_.find(address);
   if (found == allocations_.end() || found->second.free_token != 0) return no_allocation(address);
   PoolAllocation& allocation = found->second;
   if (allocation.graph) {  // which a later launch may allocate again before this free has run
-    *token = next_id_++;
-    return begin_graph_free(address);
+    *token = allocation.id;
+    return begin_graph_free(address, allocation.id);
   }
   *token = allocation.free_token = next_id_++;
   allocation.freed_in = stream;
@@ -210,7 +243,7 @@ void StreamOrderedMemory::cancel_free(CUdeviceptr address, std::uint64_t token) 
   const auto found = allocations_.find(address);
   if (found == allocations_.end()) return;
   PoolAllocation& allocation = found->second;
-  if (allocation.graph) return cancel_graph_free(address);
+  if (allocation.graph) return cancel_graph_free(address, token);
   if (allocation.free_token != token) return;
   allocation.free_token = 0;
   allocation.pool->used.add(allocation.bytes);
@@ -222,7 +255,7 @@ void StreamOrderedMemory::finish_free(CUdeviceptr address, std::uint64_t token) 
     return free_ran(passed_on_, passed_on);
   const auto found = allocations_.find(address);
   if (found == allocations_.end()) return;
-  if (found->second.graph) return run_free_node(address);
+  if (found->second.graph) return run_free_node(address, token);
   if (found->second.free_token != token) return;
   free_ran(allocations_, found);
 }
@@ -285,17 +318,18 @@ Answer StreamOrderedMemory::promise(CUdeviceptr* address, std::uint64_t bytes,
   return {};
 }
 
-Answer StreamOrderedMemory::add_free_node(CUdeviceptr address) {
+StreamOrderedMemory::Allocations::iterator StreamOrderedMemory::find_of_graph(CUdeviceptr address,
+                                                                              std::uint64_t id) noexcept {
   const auto found = allocations_.find(address);
-  if (found == allocations_.end() || !found->second.graph || found->second.free_node)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::graph_memory,
-            fmt::format("{:#x} is no allocation of a graph, or one that a graph frees already", address)};
-  found->second.free_node = true;
-  return {};
+  return found != allocations_.end() && found->second.graph && found->second.id == id ? found : allocations_.end();
 }
 
-void StreamOrderedMemory::cancel_free_node(CUdeviceptr address) noexcept {
-  if (const auto found = allocations_.find(address); found != allocations_.end()) found->second.free_node = false;
+Answer StreamOrderedMemory::check_free_node(CUdeviceptr address, std::uint64_t* id) const {
+  const auto found = allocations_.find(address);
+  if (found == allocations_.end() || !found->second.graph)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::graph_memory, fmt::format("{:#x} is no allocation of a graph", address)};
+  *id = found->second.id;
+  return {};
 }
 
 Answer StreamOrderedMemory::begin_launch(CUdeviceptr address, bool reuse, bool* begun) {
@@ -326,8 +360,8 @@ void StreamOrderedMemory::cancel_launch(CUdeviceptr address) noexcept {
   if (--found->second.launches == 0) release_graph_bytes(found->second);
 }
 
-Answer StreamOrderedMemory::begin_graph_free(CUdeviceptr address) {
-  const auto found = allocations_.find(address);
+Answer StreamOrderedMemory::begin_graph_free(CUdeviceptr address, std::uint64_t id) {
+  const auto found = find_of_graph(address, id);
   if (found == allocations_.end() || found->second.launches <= found->second.frees)
     return {CUDA_ERROR_INVALID_VALUE, Rule::graph_memory,
             fmt::format("{:#x} was allocated by no launch that leaves it, or was freed", address)};
@@ -335,8 +369,8 @@ Answer StreamOrderedMemory::begin_graph_free(CUdeviceptr address) {
   return {};
 }
 
-void StreamOrderedMemory::cancel_graph_free(CUdeviceptr address) noexcept {
-  if (const auto found = allocations_.find(address); found != allocations_.end()) --found->second.frees;
+void StreamOrderedMemory::cancel_graph_free(CUdeviceptr address, std::uint64_t id) noexcept {
+  if (const auto found = find_of_graph(address, id); found != allocations_.end()) --found->second.frees;
 }
 
 void StreamOrderedMemory::run_allocation_node(CUdeviceptr address) noexcept {
@@ -344,8 +378,8 @@ void StreamOrderedMemory::run_allocation_node(CUdeviceptr address) noexcept {
     found->second.live = found->second.extent.bytes != 0;  // it may have been freed before
 }
 
-void StreamOrderedMemory::run_free_node(CUdeviceptr address) noexcept {
-  const auto found = allocations_.find(address);
+void StreamOrderedMemory::run_free_node(CUdeviceptr address, std::uint64_t id) noexcept {
+  const auto found = find_of_graph(address, id);
   if (found == allocations_.end()) return;
   PoolAllocation& allocation = found->second;
   allocation.live = false;
@@ -424,6 +458,16 @@ bool StreamOrderedMemory::give_back_unused(Place place) noexcept {
     any = pool->give_back_unused() || any;
   }
   return any;
+}
+
+void StreamOrderedMemory::host_synchronized_with(StreamId stream) noexcept {
+  for (const auto& pool : pools_) pool->observe(stream);
+  release_above_thresholds();
+}
+
+void StreamOrderedMemory::host_synchronized_with_all() noexcept {
+  for (const auto& pool : pools_) pool->observe_all();
+  release_above_thresholds();
 }
 
 void StreamOrderedMemory::release_above_thresholds() noexcept {

@@ -29,11 +29,10 @@ struct PoolAllocation {
   Signal freed;  // set when it has run
   // Of a graph's allocation.
   bool graph = false;
-  bool live = true;        // may be touched: between its allocation node and its free alone
-  bool owned = false;      // some graph still has the allocation node
-  bool free_node = false;  // some graph frees it
-  unsigned launches = 0;   // that allocate it and whose free has not run
-  unsigned frees = 0;      // asked for, that have not run
+  bool live = true;       // may be touched: between its allocation node and its free alone
+  bool owned = false;     // some graph still has the allocation node
+  unsigned launches = 0;  // that allocate it and whose free has not run
+  unsigned frees = 0;     // asked for, that have not run
 };
 
 // An allocation lies where its bytes are in their pool, so that what has a freed allocation's bytes has its address,
@@ -55,6 +54,14 @@ class StreamOrderedMemory {
   // `wait_for`: what the stream must wait for before the memory may be used; null if it need not.
   Answer allocate(CUdeviceptr* address, std::uint64_t bytes, const std::shared_ptr<MemoryPool>& pool, StreamId stream,
                   Signal* wait_for);
+  // Memory of another process's pool, as MemoryPool::take_imported has it, at an address of this process's.
+  Answer import(CUdeviceptr* address, const std::shared_ptr<MemoryPool>& pool, const std::vector<Allocation*>& memory,
+                std::uint64_t offset, std::uint64_t bytes);
+  // What was so imported and is not freed, or null.
+  [[nodiscard]] const PoolAllocation* imported_as(const MemoryPool& pool, const std::vector<Allocation*>& memory,
+                                                  std::uint64_t offset, std::uint64_t bytes) const;
+  // The allocation that begins at the address, unless its free was asked for; or null.
+  [[nodiscard]] const PoolAllocation* find_live(CUdeviceptr address) const;
   // Asks for the free: from here on nobody may ask for it again. `token` is what finish_free takes.
   Answer begin_free(CUdeviceptr address, StreamId stream, std::uint64_t* token);
   // Frees it at once, without regard to what uses it.
@@ -70,8 +77,8 @@ class StreamOrderedMemory {
 
   // Memory of graphs: addresses for as long as a graph has the allocation node, bytes from a launch to the free.
   Answer promise(CUdeviceptr* address, std::uint64_t bytes, const std::shared_ptr<MemoryPool>& pool);
-  Answer add_free_node(CUdeviceptr address);
-  void cancel_free_node(CUdeviceptr address) noexcept;
+  // A graph is to free it: `id` tells it from what may lie at its address later.
+  Answer check_free_node(CUdeviceptr address, std::uint64_t* id) const;
   // A launch that allocates is about to begin. Refused while the memory of the launch before was not freed, unless
   // `reuse`. `begun` says whether cancel_launch takes this back.
   Answer begin_launch(CUdeviceptr address, bool reuse, bool* begun);
@@ -79,11 +86,11 @@ class StreamOrderedMemory {
   // The launch has all of its memory.
   void count_launch(CUdeviceptr address) noexcept;
   // The same for a launch that frees, after those that it allocates itself.
-  Answer begin_graph_free(CUdeviceptr address);
-  void cancel_graph_free(CUdeviceptr address) noexcept;
+  Answer begin_graph_free(CUdeviceptr address, std::uint64_t id);
+  void cancel_graph_free(CUdeviceptr address, std::uint64_t id) noexcept;
   // The nodes run.
   void run_allocation_node(CUdeviceptr address) noexcept;
-  void run_free_node(CUdeviceptr address) noexcept;
+  void run_free_node(CUdeviceptr address, std::uint64_t id) noexcept;
   // The last graph with the allocation node is gone: the addresses go too, be it with the free that is still due.
   void forget_promise(CUdeviceptr address) noexcept;
 
@@ -101,6 +108,8 @@ class StreamOrderedMemory {
 
   // What synchronizing does: pools that hold more than they are told to give unused memory back.
   void release_above_thresholds() noexcept;
+  void host_synchronized_with(StreamId stream) noexcept;
+  void host_synchronized_with_all() noexcept;
   // All that pools at the place do not use; false if there was nothing.
   bool give_back_unused(Place place) noexcept;
 
@@ -126,6 +135,8 @@ class StreamOrderedMemory {
   [[nodiscard]] Answer out_of_memory(const MemoryPool& pool, std::uint64_t bytes) const;
   void free_ran(Allocations& among, Allocations::iterator found) noexcept;
   [[nodiscard]] const PoolAllocation* containing(CUdeviceptr address, std::uint64_t bytes) const;
+  // The graphs' allocation that begins there, or the end: another one may lie where the one of that id was.
+  [[nodiscard]] Allocations::iterator find_of_graph(CUdeviceptr address, std::uint64_t id) noexcept;
   void release_graph_bytes(PoolAllocation& allocation) noexcept;
   void erase_of_graph(Allocations::iterator found) noexcept;
   void forget_allocation_of(const std::shared_ptr<MemoryPool>& pool) noexcept;

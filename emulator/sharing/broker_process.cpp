@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -106,14 +107,16 @@ FileDescriptor out_of_the_way(int descriptor) {
   return copy;
 }
 
-// A broker ends at once, and leaves another process to the system. Whether this one did until the deadline. Somebody of
-// this process may have waited for it already.
-bool ends(pid_t process, std::chrono::steady_clock::time_point deadline) {
+// A broker ends at once, and leaves another process to the system. How this one ended, if it did until the deadline; 0
+// if somebody of this process has waited for it already.
+std::optional<int> end_of(pid_t process, std::chrono::steady_clock::time_point deadline) {
   constexpr std::chrono::milliseconds pause(2);
   while (true) {
-    const pid_t ended = ::waitpid(process, nullptr, WNOHANG);
-    if (ended == process || (ended < 0 && errno != EINTR)) return true;
-    if (std::chrono::steady_clock::now() > deadline) return false;
+    int status = 0;
+    const pid_t ended = ::waitpid(process, &status, WNOHANG);
+    if (ended == process) return status;
+    if (ended < 0 && errno != EINTR) return 0;
+    if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
     std::this_thread::sleep_for(pause);
   }
 }
@@ -159,7 +162,12 @@ void start_broker(const broker::MachineDirectory& directory, const broker::Task&
     throw std::system_error(error, std::generic_category(),
                             fmt::format("cannot start the broker of the emulated machine, '{}'", program));
   }
-  if (ends(process, deadline)) return;
+  if (const auto status = end_of(process, deadline)) {
+    if (!WIFEXITED(*status) || WEXITSTATUS(*status) != broker::no_process_left) return;
+    ::unlinkat(directory.descriptor(), broker::socket_name, 0);
+    throw std::system_error(EAGAIN, std::generic_category(),
+                            "the broker of the emulated machine cannot start the process that goes on");
+  }
   ::kill(-process, SIGKILL);  // it has a session of its own
   ::waitpid(process, nullptr, 0);
   ::unlinkat(directory.descriptor(), broker::socket_name, 0);

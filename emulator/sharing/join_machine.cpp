@@ -40,6 +40,15 @@ std::string hint_at_descriptors() {
                      most_descriptors());
 }
 
+// The same where it may be processes.
+std::string hint_at_processes() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NPROC, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return "the system has no process left";
+  return fmt::format("this user may have {} processes and threads, its limit RLIMIT_NPROC; raise that (ulimit -u)",
+                     limit.rlim_cur);
+}
+
 broker::Task task_for(const Configuration& configuration, const std::string& path) {
   const Profile& profile = configuration.profile;
   return {
@@ -156,8 +165,10 @@ std::unique_ptr<memory::PhysicalMemory> join_machine(Configuration& configuratio
   try {
     socket = connection_to(configuration, path, channels);
   } catch (const std::system_error& error) {
-    if (error.code().value() != EMFILE) throw;
-    throw std::system_error(error.code(), fmt::format("{}; {}", error.what(), hint_at_descriptors()));
+    const int why = error.code().value();
+    if (why != EMFILE && why != EAGAIN) throw;
+    throw std::system_error(
+        error.code(), fmt::format("{}; {}", error.what(), why == EMFILE ? hint_at_descriptors() : hint_at_processes()));
   }
   auto connection = std::make_unique<Connection>(std::move(socket), path, patience_of(configuration));
   const broker::Reply reply = connection->ask(broker::Hello{configuration.node});

@@ -5,9 +5,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 
 #include "emulator/memory/file_limit.hpp"
+#include "emulator/sharing/replies.hpp"
 
 namespace cuvmm::emulator::sharing {
 namespace {
@@ -31,43 +33,6 @@ struct IpcContent {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
-
-template <class Content, class Handle>
-void write(Handle* handle, const Content& content) {
-  static_assert(sizeof(Content) <= sizeof(Handle));
-  *handle = {};
-  std::memcpy(handle, &content, sizeof content);
-}
-
-// Nothing if the handle holds something else.
-template <class Content, class Handle>
-std::optional<Content> read(const Handle& handle) {
-  Content content;
-  const Content expected;
-  std::memcpy(static_cast<void*>(&content), &handle, sizeof content);
-  if (std::memcmp(content.magic, expected.magic, sizeof content.magic) != 0) return std::nullopt;
-  return content;
-}
-
-[[noreturn]] void throw_refusal(const broker::Refused& refused) {
-  const int error = refused.why == broker::Refusal::file_limit || refused.why == broker::Refusal::no_descriptor
-                        ? static_cast<int>(refused.detail)
-                        : EPROTO;
-  throw std::system_error(error, std::generic_category(), "the emulated machine's broker refuses");
-}
-
-// The reply of that type; any other one is a refusal that is not expected here.
-template <class Expected>
-const Expected& expect(const broker::Reply& reply) {
-  if (const auto* const expected = std::get_if<Expected>(&reply)) return *expected;
-  if (const auto* const refused = std::get_if<broker::Refused>(&reply)) throw_refusal(*refused);
-  throw std::system_error(EPROTO, std::generic_category(), "the emulated machine's broker answers something else");
-}
-
-bool is(const broker::Reply& reply, broker::Refusal refusal) {
-  const auto* const refused = std::get_if<broker::Refused>(&reply);
-  return refused != nullptr && refused->why == refusal;
-}
 
 }  // namespace
 
@@ -101,6 +66,10 @@ void SharedMemory::keep(Places::node_type note, const broker::SharedAllocation& 
 void SharedMemory::settle() {
   for (; !given_up_.empty(); given_up_.erase(given_up_.begin()))
     (void)connection_->ask(broker::GiveBack{given_up_.begin()->first});
+  for (auto pool = pools_.begin(); pool != pools_.end();) {
+    if (pool->second == 0) (void)connection_->ask(broker::DropPool{pool->first});
+    pool = pool->second == 0 ? pools_.erase(pool) : std::next(pool);
+  }
 }
 
 std::optional<std::uint64_t> SharedMemory::take(model::Place place, std::uint64_t bytes,
@@ -165,6 +134,12 @@ memory::Extent SharedMemory::extent(const model::Allocation& allocation) {
   return {file.get(), where.offset};
 }
 
+Answer SharedMemory::too_many_exports(const broker::Reply& refused) const {
+  return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit,
+          fmt::format("{} exported descriptors are open, and descriptor-limit allows no more",
+                      std::get<broker::Refused>(refused).detail)};
+}
+
 Answer SharedMemory::export_descriptor(int* descriptor, const std::vector<model::Allocation*>& memory,
                                        memory::ExportRegistry::Use use) {
   broker::ExportDescriptor request;
@@ -173,10 +148,7 @@ Answer SharedMemory::export_descriptor(int* descriptor, const std::vector<model:
   if (descriptor_limit_) request.limit = *descriptor_limit_;
   FileDescriptor received;
   const broker::Reply reply = connection_->ask(request, -1, &received);
-  if (is(reply, broker::Refusal::descriptor_limit))
-    return {CUDA_ERROR_OPERATING_SYSTEM, Rule::descriptor_limit,
-            fmt::format("{} exported descriptors are open, and descriptor-limit allows no more",
-                        std::get<broker::Refused>(reply).detail)};
+  if (is(reply, broker::Refusal::descriptor_limit)) return too_many_exports(reply);
   (void)expect<broker::Done>(reply);
   *descriptor = received.release();
   return {};
@@ -201,6 +173,8 @@ Answer SharedMemory::import_descriptor(model::Allocation** memory, int descripto
   auto note = make_note();
   const broker::Reply reply = connection_->ask(broker::ImportDescriptor{}, descriptor);
   if (is(reply, broker::Refusal::not_known)) return foreign;
+  if (is(reply, broker::Refusal::other_kind))
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::import_descriptor, "the descriptor is a memory pool's"};
   *memory = &adopt(std::move(note), expect<broker::Memory>(reply).allocation);
   return {};
 }

@@ -40,6 +40,13 @@ class SharedMemory final : public memory::PhysicalMemory {
   Answer import_fabric(model::Allocation** memory, const abi::CUmemFabricHandle& handle) override;
   Answer export_ipc(abi::CUipcMemHandle* handle, const memory::IpcRange& range) override;
   Answer import_ipc(memory::IpcRange* range, const abi::CUipcMemHandle& handle) override;
+  Answer export_pool(int* descriptor, memory::SharedPool* pool) override;
+  Answer import_pool(memory::SharedPool* pool, int descriptor) override;
+  void drop_pool(std::uint64_t id) noexcept override;
+  Answer export_pool_range(abi::CUmemPoolPtrExportData* data, std::uint64_t pool,
+                           const memory::PoolRange& range) override;
+  Answer import_pool_range(memory::PoolRange* range, std::uint64_t pool,
+                           const abi::CUmemPoolPtrExportData& data) override;
   void collect_closed_exports() override {}  // the broker notices
   std::size_t live_exports() override;
 
@@ -55,6 +62,7 @@ class SharedMemory final : public memory::PhysicalMemory {
   // What the broker gives to this process is noted, which needs no memory then: the note is made before it is asked.
   [[nodiscard]] static Places::node_type make_note();
   void keep(Places::node_type note, const broker::SharedAllocation& given) noexcept;
+  [[nodiscard]] Answer too_many_exports(const broker::Reply& refused) const;
   // Tells the broker what this process has given up and could not tell yet.
   void settle();
   [[nodiscard]] model::Allocation& adopt(Places::node_type note, const broker::SharedAllocation& given);
@@ -71,7 +79,8 @@ class SharedMemory final : public memory::PhysicalMemory {
   const ClosedInChildren channels_;
   std::map<broker::NodePlace, std::unique_ptr<PlaceBytes>> files_;
   Places where_;
-  Places given_up_;  // what the broker is still to be told of
+  Places given_up_;                             // what the broker is still to be told of
+  std::map<std::uint64_t, std::size_t> pools_;  // how often this process has each; 0: the broker is to be told
 };
 
 }  // namespace cuvmm::emulator::sharing

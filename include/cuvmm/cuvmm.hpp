@@ -23,6 +23,7 @@
 #include "cuvmm/retire_queue.hpp"
 #include "cuvmm/ring_buffer.hpp"
 #include "cuvmm/shared_physical_memory.hpp"
+#include "cuvmm/sleepable_memory.hpp"
 #include "cuvmm/stitched_array.hpp"
 #include "cuvmm/stitched_memory.hpp"
 #include "cuvmm/stream_uses.hpp"

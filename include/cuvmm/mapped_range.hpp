@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cuvmm/access_grant.hpp"
@@ -74,6 +75,9 @@ struct RangeObserver {
 class DeviceBuffer;
 class MappedRange;
 struct RangeAppend;
+namespace sleep {
+struct Entry;
+}
 
 // As long as it or a copy lives, no page of the range is taken away from under its address. May outlive the range.
 class RangePin {
@@ -246,6 +250,8 @@ class MappedRange {
   // While a pin lives, unmapping, replacing, closing, and truncating where chunks would be unmapped, are refused
   // (InvalidUse, with the reasons of the pins); growing and changing rights are not. The destructor heeds no pin.
   [[nodiscard]] RangePin pin(std::string reason);
+  // The reasons of the pins that live.
+  [[nodiscard]] std::vector<std::string> pins() const;
   // Tells the observer of changes from now on.
   [[nodiscard]] RangeObservation observe(RangeObserver observer);
 
@@ -276,6 +282,9 @@ class MappedRange {
   class Impl;
   friend class DeviceBuffer;  // a range that it leaves and the one that follows have the same uses
   friend Result<void> try_append_all(std::span<const RangeAppend> appends);
+  friend struct sleep::Entry;
+  // As try_unmap, whoever has pinned the range.
+  Result<void> unmap_despite_pins(std::string_view call, std::size_t offset, std::size_t bytes);
   explicit MappedRange(std::unique_ptr<Impl> impl) noexcept;
 
   std::unique_ptr<Impl> impl_;

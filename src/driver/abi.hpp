@@ -223,6 +223,11 @@ enum CUmemAttach_flags : int {
   CU_MEM_ATTACH_SINGLE = 4,
 };
 
+// What tells another process which memory of a shared pool is meant; no handle, only bytes.
+struct CUmemPoolPtrExportData {
+  unsigned char reserved[64];
+};
+
 struct CUmemPoolProps {
   CUmemAllocationType allocType;
   CUmemAllocationHandleType handleTypes;

@@ -183,6 +183,7 @@ bool is_list_of_answers(std::string_view name) noexcept {
 bool receives_untyped_answer(EntryPoint entry, std::string_view name) noexcept {
   switch (entry) {
     case EntryPoint::cuMemExportToShareableHandle:
+    case EntryPoint::cuMemPoolExportToShareableHandle:
       return name == "shareable_handle";
     case EntryPoint::cuMemGetHandleForAddressRange:
       return name == "handle";

@@ -73,7 +73,7 @@ template <class T>
 inline constexpr bool is_written =
     std::is_pointer_v<T> && !std::is_const_v<std::remove_pointer_t<T>> && !std::is_void_v<std::remove_pointer_t<T>> &&
     !std::is_function_v<std::remove_pointer_t<T>> && !std::is_same_v<T, CUipcMemHandle*> &&
-    !std::is_same_v<T, CUmemLocation*> && !is_opaque_handle<T>;
+    !std::is_same_v<T, CUmemPoolPtrExportData*> && !std::is_same_v<T, CUmemLocation*> && !is_opaque_handle<T>;
 
 // Whether the argument of that name is a list, which the driver reads, or fills as far as another argument says.
 [[nodiscard]] bool is_list(std::string_view name) noexcept;

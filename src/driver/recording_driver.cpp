@@ -82,7 +82,8 @@ std::string pointer_attribute(const void* data, CUpointer_attribute attribute) {
 template <EntryPoint entry, class... Arguments>
 std::string format_written(const Arguments&... arguments) {
   [[maybe_unused]] const auto all = std::tie(arguments...);
-  if constexpr (entry == EntryPoint::cuMemExportToShareableHandle) {
+  if constexpr (entry == EntryPoint::cuMemExportToShareableHandle ||
+                entry == EntryPoint::cuMemPoolExportToShareableHandle) {
     return "shareable_handle = " +
            exported_descriptor(std::get<0>(all), std::get<2>(all) == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   } else if constexpr (entry == EntryPoint::cuMemGetHandleForAddressRange) {

@@ -95,7 +95,8 @@ class MappedRange::Impl {
 
   // Exchanging and giving back: src/range/release.cpp.
   Result<SharedPhysicalMemory> replace(std::size_t offset, const SharedPhysicalMemory& memory);
-  Result<void> unmap(std::string_view call, std::size_t offset, std::size_t bytes);
+  enum class Pins : bool { heeded, overruled };
+  Result<void> unmap(std::string_view call, std::size_t offset, std::size_t bytes, Pins pins = Pins::heeded);
   Result<void> truncate(std::size_t bytes);
   void close();
 
@@ -105,6 +106,7 @@ class MappedRange::Impl {
   std::vector<DeviceOrdinal> grant_where_reachable(std::span<const DeviceOrdinal> devices, AccessRights rights);
 
   RangePin pin(std::string reason);
+  std::vector<std::string> pins() const;
   RangeObservation observe(RangeObserver observer);
 
   const Driver& driver() const noexcept { return addresses_->driver(); }
@@ -157,7 +159,7 @@ class MappedRange::Impl {
   void take_rights_back(std::size_t end, std::span<const abi::CUmemAccessDesc> previous);
 
   // Giving back.
-  Result<void> allow_unmap(std::string_view call, const Extent& extent) const;
+  Result<void> allow_unmap(std::string_view call, const Extent& extent, Pins pins = Pins::heeded) const;
   Result<void> wait_for_device(std::string_view call);
   Result<void> wait_for_retired(std::string_view call, const Extent& extent);
   [[gnu::cold]] Failure wait_failure(std::string_view call, Failure failure) const;

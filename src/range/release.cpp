@@ -15,14 +15,12 @@ namespace cuvmm {
 using range::ChunkMap;
 
 // Whether pins and borders of chunks allow it.
-Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent& extent) const {
+Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent& extent, Pins pins) const {
   const auto refuse = [&](std::string rule, std::string way_out, std::string_view rule_id = {}) {
     return refusal(call, fmt::format("offset = {}, bytes = {}", extent.offset, extent.bytes), std::move(rule),
                    std::move(way_out), rule_id);
   };
-  std::vector<std::string> reasons;
-  for (const auto& each : pins_)
-    if (const auto reason = each.lock()) reasons.push_back(*reason);
+  const auto reasons = pins == Pins::heeded ? this->pins() : std::vector<std::string>();
   if (!reasons.empty())
     return refuse(fmt::format("The range is pinned: {}", fmt::join(reasons, "; ")),
                   "Destroy the pins first: whoever holds one relies on the pages staying where they are");
@@ -199,9 +197,9 @@ Result<void> MappedRange::Impl::retire(const Extent& extent) {
   return {};
 }
 
-Result<void> MappedRange::Impl::unmap(std::string_view call, std::size_t offset, std::size_t bytes) {
+Result<void> MappedRange::Impl::unmap(std::string_view call, std::size_t offset, std::size_t bytes, Pins pins) {
   const Extent extent{offset, bytes};
-  if (auto allowed = allow_unmap(call, extent); !allowed) return allowed;
+  if (auto allowed = allow_unmap(call, extent, pins); !allowed) return allowed;
   const Extent chunks = chunks_in(extent);
   if (chunks.bytes == 0) return {};
   // Observers are told when nothing but the driver itself can stand in the way.

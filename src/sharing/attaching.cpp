@@ -37,12 +37,14 @@ Result<Offer> ask_for_offer(DescriptorSocket& publisher, std::string_view name, 
   const auto fetch = encode(FetchRequest{0});
   const MessageView requests[] = {{.kind = attach_message, .bytes = attach}, {.kind = fetch_message, .bytes = fetch}};
   auto answers = publisher.try_ask_all(requests, deadline);
-  if (!answers) return answers.failure();
-  const Message& first = answers->front();
-  const auto terms = first.kind == terms_message ? decode_terms(first.bytes) : std::nullopt;
+  const Result<Message>& first = answers.front();
+  if (!first) return first.failure();
+  const auto terms = first->kind == terms_message ? decode_terms(first->bytes) : std::nullopt;
   if (!terms || terms->rights != rights || terms->standing.chunks == 0)
     return wrong_answer(publisher, "the terms cannot be read, or are others than were asked for");
-  return Offer{*terms, std::move(answers->back())};
+  Result<Message>& chunks = answers.back();
+  if (!chunks) return chunks.failure();
+  return Offer{*terms, std::move(chunks).value()};
 }
 
 // Reserves, once, exactly what is needed; nobody may access it yet.

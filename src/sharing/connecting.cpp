@@ -15,6 +15,7 @@
 #include "sharing/outgoing.hpp"
 #include "sharing/packet.hpp"
 #include "sharing/unix_address.hpp"
+#include "system_failure.hpp"
 
 namespace cuvmm::sharing {
 

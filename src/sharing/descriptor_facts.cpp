@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "refusal.hpp"
+#include "system_failure.hpp"
 
 namespace cuvmm::sharing {
 
@@ -26,20 +27,6 @@ std::string what_it_is(int descriptor) {
   if (S_ISREG(facts.st_mode)) return "a regular file";
   if (S_ISCHR(facts.st_mode) || S_ISBLK(facts.st_mode)) return "a device file";
   return "an anonymous file";
-}
-
-Failure system_failure(std::string_view call, std::string arguments, int error) {
-  Failure failure;
-  failure.call = call;
-  failure.arguments = std::move(arguments);
-  failure.reason = std::generic_category().message(error);
-  if (error == EMFILE || error == ENFILE) {
-    failure.kind = ErrorKind::out_of_descriptors;
-    failure.rule =
-        error == EMFILE ? "This process has no file descriptor left" : "The system has no file descriptor left";
-    failure.way_out = "Close descriptors that are no longer needed, or raise the limit (ulimit -n)";
-  }
-  return failure;
 }
 
 Result<UniqueDescriptor> duplicate(int descriptor) {

@@ -12,9 +12,6 @@ namespace cuvmm::sharing {
 // "a socket", "a device file", "not open": for messages about a descriptor that is not what it should be.
 [[nodiscard]] std::string what_it_is(int descriptor);
 
-// The failure of a system call that errno told: OutOfDescriptors for EMFILE and ENFILE, else of class Error.
-[[nodiscard]] Failure system_failure(std::string_view call, std::string arguments, int error);
-
 // Another descriptor of the same file, close-on-exec and above 2.
 [[nodiscard]] Result<UniqueDescriptor> duplicate(int descriptor);
 

@@ -16,6 +16,7 @@
 #include "sharing/outgoing.hpp"
 #include "sharing/socket_file.hpp"
 #include "sharing/unix_address.hpp"
+#include "system_failure.hpp"
 
 namespace cuvmm::sharing {
 

@@ -16,6 +16,7 @@
 #include "sharing/outgoing.hpp"
 #include "sharing/packet.hpp"
 #include "sharing/socket_io.hpp"
+#include "system_failure.hpp"
 
 namespace cuvmm::sharing {
 
@@ -333,7 +334,8 @@ std::optional<Failure> DescriptorSocket::last_words(std::uint32_t first_awaited)
     if (!message) return std::nullopt;
     const bool is_answer = message->is_reply && first_awaited != 0 && message->number >= first_awaited;
     if (message->kind == failure_kind && (is_answer || !message->is_reply)) return refusal_of(*message, call);
-    if (message->kind != failure_kind) static_cast<void>(keep(*message));
+    const bool is_late = message->is_reply && !is_answer;
+    if (message->kind != failure_kind && !is_late) static_cast<void>(keep(*message));
   }
   return std::nullopt;
 }
@@ -367,7 +369,20 @@ Result<std::uint32_t> DescriptorSocket::send_request(std::string_view call, cons
   return last_asked_;
 }
 
+// One that arrived while a later request could not be sent any more.
+std::optional<Message> DescriptorSocket::take_kept_reply(std::uint32_t number) {
+  const auto found = std::find_if(kept_.begin(), kept_.end(),
+                                  [&](const Message& each) { return each.is_reply && each.number == number; });
+  if (found == kept_.end()) return std::nullopt;
+  Message reply = std::move(*found);
+  kept_.erase(found);
+  kept_bytes_ -= reply.bytes.size();
+  kept_descriptors_ -= reply.descriptors.size();
+  return reply;
+}
+
 Result<Message> DescriptorSocket::receive_reply(std::string_view call, std::uint32_t number, Patience& patience) {
+  if (auto kept = take_kept_reply(number)) return std::move(*kept);
   for (;;) {
     auto message = receive_any(call, patience);
     if (!message) return message;
@@ -391,22 +406,25 @@ Result<Message> DescriptorSocket::try_ask(const MessageView& request, const Dead
   return receive_reply(call, *number, patience);
 }
 
-Result<std::vector<Message>> DescriptorSocket::try_ask_all(std::span<const MessageView> requests,
+std::vector<Result<Message>> DescriptorSocket::try_ask_all(std::span<const MessageView> requests,
                                                            const Deadline& deadline) {
   constexpr std::string_view call = "DescriptorSocket::ask_all";
-  std::vector<std::uint32_t> numbers;
-  for (const MessageView& each : requests) {
-    const auto number = send_request(call, each, deadline, numbers.empty() ? 0 : numbers.front());
-    if (!number) return number.failure();
-    numbers.push_back(*number);
-  }
+  std::vector<Result<std::uint32_t>> numbers;
+  for (const MessageView& each : requests)
+    numbers.push_back(send_request(call, each, deadline, numbers.empty() ? 0 : numbers.front().value_or(0)));
   Patience patience{deadline};
+  std::vector<Result<Message>> replies;
+  for (const auto& number : numbers)
+    replies.push_back(number ? receive_reply(call, *number, patience) : Result<Message>(number.failure()));
+  // Sending a later one may have been what learned why the peer has ended.
+  for (auto& each : replies)
+    if (!each && each.failure().kind == ErrorKind::peer_gone && !replies.back()) each = replies.back().failure();
+  return replies;
+}
+
+std::vector<Message> DescriptorSocket::ask_all(std::span<const MessageView> requests, const Deadline& deadline) {
   std::vector<Message> replies;
-  for (const std::uint32_t number : numbers) {
-    auto reply = receive_reply(call, number, patience);
-    if (!reply) return reply.failure();
-    replies.push_back(std::move(reply).value());
-  }
+  for (auto& each : try_ask_all(requests, deadline)) replies.push_back(std::move(each).value());
   return replies;
 }
 

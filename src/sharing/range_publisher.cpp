@@ -9,6 +9,7 @@
 #include "refusal.hpp"
 #include "sharing/descriptor_facts.hpp"
 #include "sharing/range_service.hpp"
+#include "system_failure.hpp"
 
 namespace cuvmm::sharing {
 

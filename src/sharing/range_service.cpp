@@ -14,6 +14,7 @@
 #include "refusal.hpp"
 #include "sharing/descriptor_facts.hpp"
 #include "sharing/locality_refusal.hpp"
+#include "system_failure.hpp"
 
 namespace cuvmm::sharing {
 

@@ -11,6 +11,7 @@
 #include "backoff.hpp"
 #include "refusal.hpp"
 #include "sharing/descriptor_facts.hpp"
+#include "system_failure.hpp"
 
 namespace cuvmm::sharing {
 

@@ -197,6 +197,117 @@ TEST_F(GraphMemory, OfACaptureThatFailsGoes) {
   EXPECT_EQ(driver.live().pool_allocations, 0U);
 }
 
+// Memory of one graph that another is to free, and is captured to free no more.
+class FreeNodes : public GraphMemory {
+ protected:
+  void begin_with_free() {
+    begin();
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(memory, stream));
+    EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeAsync(memory, stream));  // it is freed already
+  }
+  void expect_that_it_can_be_freed() {
+    begin_with_free();
+    const CUgraphExec freeing = end();
+    launch(freeing);
+    EXPECT_ANSWER(SUCCESS, *driver, cuGraphExecDestroy(freeing));
+    EXPECT_ANSWER(SUCCESS, *driver, cuGraphExecDestroy(exec));
+    EXPECT_EQ(driver.live().pool_allocations, 0U);
+  }
+
+  void SetUp() override {
+    begin();
+    memory = capture_allocation();
+    exec = end();
+    launch(exec);
+  }
+
+  CUdeviceptr memory = 0;
+  CUgraphExec exec = nullptr;
+};
+
+TEST_F(FreeNodes, GoWithACaptureThatFails) {
+  begin_with_free();
+  EXPECT_ANSWER(ERROR_STREAM_CAPTURE_UNSUPPORTED, *driver, cuStreamSynchronize(stream));
+  CUgraph graph = nullptr;
+  EXPECT_ANSWER(ERROR_STREAM_CAPTURE_INVALIDATED, *driver, cuStreamEndCapture(stream, &graph));
+  expect_that_it_can_be_freed();
+}
+
+TEST_F(FreeNodes, GoWithACaptureThatIsNotJoined) {
+  begin_with_free();
+  CUevent fork = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+  EXPECT_ANSWER(SUCCESS, *driver, cuEventRecord(fork, stream));
+  const CUstream side = make_stream();
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamWaitEvent(side, fork, 0));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(driver.mapped(), 1, 4, side));
+  CUgraph graph = nullptr;
+  EXPECT_ANSWER(ERROR_STREAM_CAPTURE_UNJOINED, *driver, cuStreamEndCapture(stream, &graph));
+  expect_that_it_can_be_freed();
+}
+
+TEST_F(FreeNodes, GoWithTheStreamThatIsCaptured) {
+  begin_with_free();
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamDestroy(stream));
+  stream = make_stream();
+  expect_that_it_can_be_freed();
+}
+
+TEST_F(FreeNodes, GoWithAGraphThatWasNotLaunched) {
+  begin_with_free();
+  CUgraph graph = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamEndCapture(stream, &graph));
+  EXPECT_ANSWER(SUCCESS, *driver, cuGraphDestroy(graph));
+  expect_that_it_can_be_freed();
+}
+
+TEST_F(FreeNodes, MayBeOfSeveralGraphsOfWhichOneFrees) {
+  begin_with_free();
+  const CUgraphExec first = end();
+  begin_with_free();
+  const CUgraphExec second = end();
+  launch(second);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuGraphLaunch(first, stream));
+  launch(exec);
+  launch(first);
+}
+
+TEST(FreeNodesOfOldMemory, FreeNothingThatLiesThereNow) {
+  Configuration narrow = strict();
+  narrow.address_bytes = chunk;  // so that all memory of a chunk lies at one address
+  const Emulated driver(narrow);
+  CUstream stream = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const auto captured = [&](auto&& work) {
+    EXPECT_ANSWER(SUCCESS, *driver, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    work();
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    EXPECT_ANSWER(SUCCESS, *driver, cuStreamEndCapture(stream, &graph));
+    EXPECT_ANSWER(SUCCESS, *driver, cuGraphInstantiateWithFlags(&exec, graph, 0));
+    EXPECT_ANSWER(SUCCESS, *driver, cuGraphDestroy(graph));
+    return exec;
+  };
+  CUdeviceptr first = 0, second = 0;
+  const CUgraphExec allocating =
+      captured([&] { EXPECT_ANSWER(SUCCESS, *driver, cuMemAllocAsync(&first, chunk, stream)); });
+  EXPECT_ANSWER(SUCCESS, *driver, cuGraphLaunch(allocating, stream));
+  const CUgraphExec freeing = captured([&] { EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(first, stream)); });
+  EXPECT_ANSWER(SUCCESS, *driver, cuGraphLaunch(freeing, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamSynchronize(stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuGraphExecDestroy(allocating));
+
+  const CUgraphExec anew = captured([&] { EXPECT_ANSWER(SUCCESS, *driver, cuMemAllocAsync(&second, chunk, stream)); });
+  ASSERT_EQ(second, first);
+  EXPECT_ANSWER(SUCCESS, *driver, cuGraphLaunch(anew, stream));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuGraphLaunch(freeing, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(second, 5, 64, stream));  // it is still there
+  EXPECT_ANSWER(SUCCESS, *driver, cuGraphExecDestroy(freeing));
+  const CUgraphExec right = captured([&] { EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(second, stream)); });
+  EXPECT_ANSWER(SUCCESS, *driver, cuGraphLaunch(right, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuStreamSynchronize(stream));
+}
+
 TEST_F(GraphMemory, HasAttributesOfItsOwn) {
   std::uint64_t value = 1;
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &value));

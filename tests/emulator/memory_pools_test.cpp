@@ -564,14 +564,34 @@ TEST_F(MemoryPools, OfTheHostAreSeenByTheProcess) {
   EXPECT_EQ(driver.live().pool_allocations, 0U);
 }
 
-TEST_F(MemoryPools, OfTheHostThatThereAlwaysAreAreOpenToDevices) {
+TEST_F(MemoryPools, OfTheHostThatThereAlwaysAreLetDevicesInLikeOthers) {
   CUmemLocation host{CU_MEM_LOCATION_TYPE_HOST, 0};
   CUmemoryPool standard = nullptr;
   EXPECT_ANSWER(SUCCESS, *driver, cuMemGetDefaultMemPool(&standard, &host, CU_MEM_ALLOCATION_TYPE_PINNED));
   const CUdeviceptr memory = allocate(64, standard, stream);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemsetD8Async(memory, 7, 64, stream));
+  const CUmemAccessDesc access = grant_device(0);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolSetAccess(standard, &access, 1));
   EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8Async(memory, 7, 64, stream));
   finish(stream);
   EXPECT_EQ(*reinterpret_cast<const unsigned char*>(memory), 7);
+}
+
+TEST_F(MemoryPools, TakeAndGiveBackPiecesOf32MiB) {
+  EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, std::numeric_limits<std::uint64_t>::max()), CUDA_SUCCESS);
+  const CUdeviceptr first = allocate(40 * mebibyte, pool, stream);
+  const CUdeviceptr second = allocate(40 * mebibyte, pool, stream);
+  EXPECT_EQ(second, first + 40 * mebibyte) << "one follows the other";
+  EXPECT_EQ(reserved(pool), 96 * mebibyte);
+  std::uint64_t size = 0, base = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, second));
+  EXPECT_ANSWER(SUCCESS, *driver, cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, second));
+  EXPECT_EQ(size, 32 * mebibyte);
+  EXPECT_EQ(base, first + 32 * mebibyte);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemFreeAsync(first, stream));
+  finish(stream);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolTrimTo(pool, 0));
+  EXPECT_EQ(reserved(pool), 64 * mebibyte) << "in the second piece both have lain";
 }
 
 TEST_F(MemoryPools, FreeAtOnceByCuMemFree) {

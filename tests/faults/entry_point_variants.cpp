@@ -126,9 +126,17 @@ void close_an_export(EntryPointWorld& world) {
   ::close(exported.descriptor);
 }
 
+void import_pool(EntryPointWorld& world) {
+  world.environment.expect("import", world->cuMemPoolImportFromShareableHandle(
+                                         &world.pool, conformance::as_os_handle(world.objects.pool_descriptor),
+                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+}
+
 std::vector<EntryPointCase> memory_cases() {
   static std::array<char, 4096> bytes{};
   return {
+      {"cuMemPoolImportPointer of an exported allocation", import_pool,
+       [](EntryPointWorld& w) { return w->cuMemPoolImportPointer(&w.address, w.pool, &w.objects.pointer_data); }},
       {"cuMemSetAccess for the host, of untouched memory", three_of_the_host,
        [](EntryPointWorld& w) { return grant_host(w, w.address, 3 * granule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE); }},
       {"cuMemSetAccess that lets the host read only", three_that_the_host_may_touch,

@@ -43,6 +43,7 @@ class EntryPointWorld {
   CUgraphExec graph_exec = nullptr;
   CUcontext context = nullptr;
   CUfunction function = nullptr;
+  CUmemoryPool pool = nullptr;
 
  private:
   std::set<int> open_before;

@@ -1,23 +1,32 @@
 // At the limits of the operating system: the library tells the driver's own kind of error, what was there is as before,
 // and unmapping and releasing still work.
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "cuvmm/cuvmm.hpp"
 #include "emulator/api/emulated_driver.hpp"
 #include "emulator/child.hpp"
 #include "emulator/configuration.hpp"
 #include "emulator/system_limits.hpp"
+#include "temporary_directory.hpp"
 
 namespace cuvmm::test {
 namespace {
@@ -202,6 +211,111 @@ TEST(Limits, OfFilesTellWhichAndUnmap) {
     CHILD_CHECK(subject.works());
     return 0;
   }));
+}
+
+// Limits of processes are a user's, of all that are there; root heeds none. Becomes a user of whom there is no other
+// process, where that can be.
+bool become_another_user() {
+  if (::geteuid() != 0) return true;
+  const auto id = static_cast<uid_t>(20'000 + ::getpid() % 40'000);
+  return ::setgroups(0, nullptr) == 0 && ::setresgid(id, id, id) == 0 && ::setresuid(id, id, id) == 0 &&
+         ::prctl(PR_SET_DUMPABLE, 1) == 0;
+}
+
+bool a_thread_starts() {
+  try {
+    std::thread([] {}).join();
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+TEST(Limits, OfThreadsLetWorkAdvanceWithinCallsAndByItselfOnceTheyAreLifted) {
+  EXPECT_TRUE(succeeds_in_child([] {
+    CHILD_CHECK(become_another_user());
+    std::optional<Subject> subject;
+    abi::CUstream stream = nullptr;
+    std::atomic<int> called = 0;
+    const auto call = [](void* number) { ++*static_cast<std::atomic<int>*>(number); };
+    {
+      const Limit none(RLIMIT_NPROC, 1);  // this process itself
+      CHILD_CHECK(!a_thread_starts());
+      subject.emplace();
+      emulator::api::EmulatedDriver& driver = *subject->emulated;
+      CHILD_CHECK(subject->works());
+      const auto before = driver.machine().live_objects();
+      CHILD_CHECK(driver.cuStreamCreate(&stream, abi::CU_STREAM_NON_BLOCKING) == abi::CUDA_SUCCESS);
+      CHILD_CHECK(driver.cuMemsetD8Async(subject->range->address().value, 7, 64, stream) == abi::CUDA_SUCCESS);
+      CHILD_CHECK(driver.cuLaunchHostFunc(stream, call, &called) == abi::CUDA_SUCCESS);
+      CHILD_CHECK(driver.cuStreamSynchronize(stream) == abi::CUDA_SUCCESS && called == 1);
+      CHILD_CHECK(driver.cuLaunchHostFunc(stream, call, &called) == abi::CUDA_SUCCESS);
+      abi::CUresult query = abi::CUDA_ERROR_NOT_READY;
+      while (query == abi::CUDA_ERROR_NOT_READY) query = driver.cuStreamQuery(stream);
+      CHILD_CHECK(query == abi::CUDA_SUCCESS && called == 2);
+      CHILD_CHECK(driver.machine().live_objects() == before);
+    }
+    CHILD_CHECK(a_thread_starts());
+    CHILD_CHECK(subject->emulated->cuLaunchHostFunc(stream, call, &called) == abi::CUDA_SUCCESS);
+    while (called < 3) std::this_thread::yield();  // nobody asks: a thread does it; the child is ended if none does
+    CHILD_CHECK(subject->emulated->cuStreamDestroy(stream) == abi::CUDA_SUCCESS);
+    CHILD_CHECK(subject->give_back());
+    return 0;
+  }));
+}
+
+// What a process on a machine that processes share needs of the file system, open to another user.
+class MachineForAll {
+ public:
+  MachineForAll() {
+    std::filesystem::copy_file(CUVMM_BROKER, broker());
+    std::filesystem::permissions(folder_.path("."), std::filesystem::perms::all);
+  }
+  void use() const {
+    ::setenv("CUVMM_EMULATOR_BROKER", broker().c_str(), 1);
+    ::setenv("CUVMM_EMULATOR", ("memory=1GiB,machine=" + machine()).c_str(), 1);
+  }
+  [[nodiscard]] std::string machine() const { return folder_.path("machine"); }
+
+ private:
+  [[nodiscard]] std::string broker() const { return folder_.path("broker"); }
+  tests::TemporaryDirectory folder_;
+};
+
+TEST(Limits, OfProcessesTellThatNoBrokerStarts) {
+  const MachineForAll all;
+  all.use();
+  EXPECT_TRUE(succeeds_in_child([&] {
+    const bool alone = ::geteuid() == 0;  // then nobody else counts
+    CHILD_CHECK(become_another_user());
+    const std::size_t descriptors = open_descriptors();
+    // None can be started; or one can, and that one can start none itself.
+    for (const rlim_t most : alone ? std::vector<rlim_t>{1, 2} : std::vector<rlim_t>{1}) {
+      const Limit few(RLIMIT_NPROC, most);
+      const auto failed = failure_of([] { (void)Driver::emulated(); });
+      CHILD_CHECK(failed && failed->kind == ErrorKind::driver_unavailable);
+      CHILD_CHECK(failed->message().find("RLIMIT_NPROC") != std::string::npos);
+      CHILD_CHECK(!std::filesystem::exists(all.machine()));
+      CHILD_CHECK(open_descriptors() == descriptors);
+    }
+    {
+      const Driver driver = Driver::emulated();
+      const CurrentContext context(driver.device(DeviceOrdinal(0)));
+      auto range = MappedRange::create(driver, {.capacity = 1_GiB, .memory = {.location = device0}});
+      range.append(2_MiB);
+      copy_to_device(range, 0, std::array{1});
+    }
+    while (std::filesystem::exists(all.machine())) std::this_thread::yield();
+    return 0;
+  }));
+  ::unsetenv("CUVMM_EMULATOR_BROKER");
+  ::unsetenv("CUVMM_EMULATOR");
 }
 
 }  // namespace

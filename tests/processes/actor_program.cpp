@@ -75,6 +75,7 @@ class Actor {
     if (verb == "write") return write(words);
     if (verb == "read") return read(number(words.at(1)));
     if (verb == "touch") return touch(number(words.at(1)), byte(words.at(2)));
+    if (verb == "look") return look(number(words.at(1)));
     if (verb == "export") return export_descriptor(words);
     if (verb == "import") return import(reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor)));
     if (verb == "import-number") return import(reinterpret_cast<void*>(number(words.at(1))));
@@ -83,6 +84,14 @@ class Actor {
     if (verb == "alloc") return allocate(words);
     if (verb == "alloc-pooled") return allocate_pooled(words);
     if (verb == "free-pooled") return free_pooled(words);
+    if (verb == "pool-create") return create_pool(words);
+    if (verb == "pool-destroy") return {driver_->cuMemPoolDestroy(pool(words.at(1))), {}, {}};
+    if (verb == "pool-export") return export_pool(words);
+    if (verb == "pool-import") return import_pool(reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor)));
+    if (verb == "pool-allocate") return allocate_from_pool(words);
+    if (verb == "pool-export-pointer") return export_pointer(words);
+    if (verb == "pool-import-pointer") return import_pointer(words);
+    if (verb == "pool-numbers") return numbers_of_pool(words);
     if (verb == "free") return {driver_->cuMemFree(number(words.at(1))), {}, {}};
     if (verb == "ipc-get") return ipc_get(words);
     if (verb == "ipc-open") return ipc_open(words);
@@ -153,6 +162,10 @@ class Actor {
     return {};
   }
 
+  static Outcome look(CUdeviceptr address) {
+    return {0, std::to_string(*reinterpret_cast<const volatile unsigned char*>(address)), {}};
+  }
+
   Outcome export_descriptor(const Words& words) {
     int descriptor = -1;
     const int code = driver_->cuMemExportToShareableHandle(&descriptor, number(words.at(1)), descriptor_type, 0);
@@ -195,6 +208,60 @@ class Actor {
   Outcome free_pooled(const Words& words) {
     const int code = driver_->cuMemFreeAsync(number(words.at(1)), nullptr);
     return {code == 0 ? driver_->cuCtxSynchronize() : code, {}, {}};
+  }
+
+  static CUmemoryPool pool(const std::string& word) { return reinterpret_cast<CUmemoryPool>(number(word)); }
+  static std::string told(CUmemoryPool pool) { return std::to_string(reinterpret_cast<std::uintptr_t>(pool)); }
+
+  // pool-create [LOCATION_TYPE]: one that can be shared
+  Outcome create_pool(const Words& words) {
+    CUmemPoolProps properties{};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.handleTypes = descriptor_type;
+    properties.location = {
+        words.size() > 1 ? static_cast<CUmemLocationType>(number(words[1])) : CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    CUmemoryPool made = nullptr;
+    const int code = driver_->cuMemPoolCreate(&made, &properties);
+    return {code, told(made), {}};
+  }
+
+  Outcome export_pool(const Words& words) {
+    int descriptor = -1;
+    const int code = driver_->cuMemPoolExportToShareableHandle(&descriptor, pool(words.at(1)), descriptor_type, 0);
+    return {code, std::to_string(descriptor), emulator::memory::FileDescriptor(descriptor)};
+  }
+
+  Outcome import_pool(void* os_handle) {
+    CUmemoryPool made = nullptr;
+    const int code = driver_->cuMemPoolImportFromShareableHandle(&made, os_handle, descriptor_type, 0);
+    return {code, told(made), {}};
+  }
+
+  Outcome allocate_from_pool(const Words& words) {
+    CUdeviceptr address = 0;
+    const int code = driver_->cuMemAllocFromPoolAsync(&address, number(words.at(2)), pool(words.at(1)), nullptr);
+    return {code == 0 ? driver_->cuCtxSynchronize() : code, std::to_string(address), {}};
+  }
+
+  Outcome export_pointer(const Words& words) {
+    CUmemPoolPtrExportData data{};
+    const int code = driver_->cuMemPoolExportPointer(&data, number(words.at(1)));
+    return {code, as_hexadecimal(data), {}};
+  }
+
+  Outcome import_pointer(const Words& words) {
+    auto data = from_hexadecimal<CUmemPoolPtrExportData>(words.at(2));
+    CUdeviceptr address = 0;
+    const int code = driver_->cuMemPoolImportPointer(&address, pool(words.at(1)), &data);
+    return {code, std::to_string(address), {}};
+  }
+
+  // Bytes reserved and used now.
+  Outcome numbers_of_pool(const Words& words) {
+    std::uint64_t reserved = 0, used = 0;
+    int code = driver_->cuMemPoolGetAttribute(pool(words.at(1)), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
+    if (code == 0) code = driver_->cuMemPoolGetAttribute(pool(words.at(1)), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+    return {code, std::to_string(reserved) + "/" + std::to_string(used), {}};
   }
 
   Outcome ipc_get(const Words& words) {

@@ -112,6 +112,13 @@ TEST_F(Robustness, WhoAsksForWhatIsNotItsOwnIsRefused) {
                               ExportDescriptor{{}, true, 10},
                               ImportToken{TokenKind::fabric, 12345, {}},
                               ImportToken{TokenKind::ipc, 12345, 1},
+                              ExportPool{12345, NodePlace()},
+                              ExportPool{0, NodePlace(7, emulator::model::Place::on_device(0))},
+                              DropPool{12345},
+                              ExportPoolRange{12345, {id}, 0, 1},
+                              ImportPoolRange{12345, 1},
+                              OpenPoolMemory{12345, 1, 0},
+                              ImportPool{},
                               AskFile{NodePlace(7, emulator::model::Place::on_device(0))}};
   for (const Request& attempt : attempts) {
     send_bytes(thief, encode(attempt));

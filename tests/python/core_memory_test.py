@@ -128,11 +128,6 @@ def test_pools_have_a_limit(device, stream):
     memory.close()
 
 
-def test_pools_cannot_be_shared(device):
-    with pytest.raises(CUDAError, match="NOT_SUPPORTED"):
-        own_pool(device, ipc_enabled=True)
-
-
 def test_peers_are_let_in(device, stream):
     memory = own_pool(device)
     buffer = memory.allocate(64, stream=stream)
@@ -170,11 +165,28 @@ def test_buffers_are_copied_and_filled(device, stream):
         buffer.close(stream)
 
 
+def default_host_pool():
+    host = driver.CUmemLocation()
+    host.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
+    return ok(driver.cuMemGetDefaultMemPool(host, driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED))
+
+
+def let_in(pool):
+    """Lets device 0 use the pool's memory."""
+    access = driver.CUmemAccessDesc()
+    access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    ok(driver.cuMemPoolSetAccess(pool, [access], 1))
+
+
 def test_pinned_memory_is_reached_by_both(device, stream):
     memory = PinnedMemoryResource()
     assert memory.is_host_accessible and memory.is_device_accessible
     host = memory.allocate(4096, stream=stream)
     stream.sync()
+    with pytest.raises(CUDAError, match="INVALID_VALUE"):
+        host.fill(5, stream=stream)
+    let_in(default_host_pool())
     seen = numpy.from_dlpack(host)
     seen[:] = 7
     there = device.memory_resource.allocate(4096, stream=stream)

@@ -99,6 +99,14 @@ class TourCommand : public ::testing::Test {
   // Those that need handles of memory.
   const Words exporting_stops_{"4.16.3.1", "4.16.3.2", "4.16.5.4"};
 
+  // Large enough for a process to be found at work.
+  [[nodiscard]] std::string large_file() const {
+    std::string path = directory_.path("large");
+    std::ofstream(path) << "some bytes";
+    std::filesystem::resize_file(path, std::uint64_t{1} << 30);
+    return path;
+  }
+
   [[nodiscard]] Words all_but(const Words& left_out) const {
     Words rest;
     std::copy_if(all_stops_.begin(), all_stops_.end(), std::back_inserter(rest), [&](const std::string& id) {
@@ -427,17 +435,22 @@ TEST_F(TourCommand, GivesMemoryBackWithItsLastUserInEveryOrder) {
   EXPECT_TRUE(has_check(last, "when the exporter was killed, the second importer still sees the bytes"));
 }
 
-// The processes that a tour has started, by the command that only they have.
-std::vector<pid_t> others_of_tour(const std::string& machine) {
+// The processes whose command lines have both words.
+std::vector<pid_t> processes_with(const std::string& one, const std::string& other) {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     const std::string words = content_of(entry.path() / "cmdline");
-    if (words.find("tour-party") != std::string::npos && words.find(machine) != std::string::npos)
-      found.push_back(static_cast<pid_t>(std::stol(name)));
+    const auto has = [&](const std::string& word) { return words.find('\0' + word + '\0') != std::string::npos; };
+    if (has(one) && has(other)) found.push_back(static_cast<pid_t>(std::stol(name)));
   }
   return found;
+}
+
+// Those that a tour on that machine has started.
+std::vector<pid_t> others_of_tour(const std::string& machine) {
+  return processes_with("tour-party", machine);
 }
 
 template <class Condition>
@@ -458,11 +471,8 @@ TEST_F(TourCommand, LeavesNoProcessAndNoMachine) {
   EXPECT_TRUE(becomes_true([&] { return !std::filesystem::exists(machine); })) << "its broker ends by itself";
 }
 
-// Large enough for a process to be found at work.
 TEST_F(TourCommand, FailsInASentenceWhereAnotherProcessIsKilled) {
-  const std::string path = directory_.path("large");
-  std::ofstream(path) << "some bytes";
-  std::filesystem::resize_file(path, std::uint64_t{1} << 30);
+  const std::string path = large_file();
   const std::string machine = directory_.path("machine");
   std::thread killer([&] {
     std::vector<pid_t> others;
@@ -479,6 +489,21 @@ TEST_F(TourCommand, FailsInASentenceWhereAnotherProcessIsKilled) {
   EXPECT_NE(reason.find("importer "), std::string::npos) << reason;
   EXPECT_NE(reason.find(", was ended by signal 9 when it was to "), std::string::npos) << reason;
   EXPECT_TRUE(others_of_tour(machine).empty());
+}
+
+TEST_F(TourCommand, LeavesNoProcessWhereItIsKilledItself) {
+  const std::string path = large_file();
+  const std::string machine = directory_.path("machine");
+  std::thread killer([&] {
+    EXPECT_TRUE(becomes_true([&] { return !others_of_tour(machine).empty(); }));
+    for (const pid_t each : processes_with("tour", path)) ::kill(each, SIGKILL);
+  });
+  const ProgramResult result =
+      run_program({"tour", path, "--driver", "emulated", "--stop", "4.16.3.2"}, {"CUVMM_EMULATOR=machine=" + machine});
+  killer.join();
+  EXPECT_NE(result.status, 0);
+  EXPECT_TRUE(becomes_true([&] { return others_of_tour(machine).empty(); }));
+  EXPECT_TRUE(becomes_true([&] { return !std::filesystem::exists(machine); }));
 }
 
 TEST_F(TourCommand, SaysWhyOtherProcessesCannotTakePart) {

@@ -179,6 +179,7 @@ SAME_TYPE(CUipcMemHandle);
 SAME_TYPE(CUuuid);
 SAME_TYPE(CUmulticastObjectProp);
 SAME_TYPE(CUmemPoolProps);
+SAME_TYPE(CUmemPoolPtrExportData);
 SAME_TYPE(CUmemPool_attribute);
 SAME_TYPE(CUgraphMem_attribute);
 
@@ -235,6 +236,7 @@ SAME_MEMBER(CUmemPoolProps, win32SecurityAttributes);
 SAME_MEMBER(CUmemPoolProps, maxSize);
 SAME_MEMBER(CUmemPoolProps, usage);
 SAME_MEMBER(CUmemPoolProps, reserved);
+SAME_MEMBER(CUmemPoolPtrExportData, reserved);
 
 // Functions: as many parameters, each of one size and kind, in the form of the listed version. cudaTypedefs.h has a
 // type for each function and version, so a listed version that does not exist does not compile.

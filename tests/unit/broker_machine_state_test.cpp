@@ -131,6 +131,79 @@ TEST(MachineState, ExportsWhatTheExporterHoldsToItsNode) {
   EXPECT_EQ(state.exports(), 2U);
 }
 
+TEST(MachineState, PoolsLiveAsLongAsAClientHasThemOrAnExportIsOpen) {
+  State state;
+  const auto owner = state.client(), other = state.client();
+  const auto pool = state.add_pool(owner, device_0).value();
+  const auto exported = state.add_pool_export(owner, pool).value();
+  EXPECT_FALSE(state.add_pool_export(other, pool)) << "it does not have it";
+  EXPECT_TRUE(state.drop_pool(owner, pool));
+  EXPECT_FALSE(state.drop_pool(owner, pool));
+  EXPECT_EQ(state.pools(), 1U) << "its export is open";
+  EXPECT_EQ(state.import_pool(other, exported)->pool, pool);
+  EXPECT_EQ(state.import_pool(other, exported)->place, device_0) << "again";
+  state.close_export(exported);
+  EXPECT_FALSE(state.import_pool(other, exported));
+  EXPECT_EQ(state.pools(), 1U);
+  state.remove_client(other);
+  EXPECT_EQ(state.pools(), 0U);
+}
+
+TEST(MachineState, PoolsAreOfTheClientsNode) {
+  State state;
+  const auto owner = state.client(), foreign = state.client(1);
+  EXPECT_FALSE(state.add_pool(owner, {1, model::Place::on_device(0)}));
+  EXPECT_FALSE(state.add_pool(owner, {0, model::Place::on_device(9)}));
+  const auto pool = state.add_pool(owner, device_0).value();
+  const auto exported = state.add_pool_export(owner, pool).value();
+  EXPECT_FALSE(state.import_pool(foreign, exported));
+  EXPECT_TRUE(state.import_pool(state.client(), exported));
+}
+
+TEST(MachineState, ExportsOfPoolsAndOfMemoryAreNotMixedUp) {
+  State state;
+  const auto owner = state.client();
+  const auto of_pool = state.add_pool_export(owner, state.add_pool(owner, device_0).value()).value();
+  const auto of_memory = state.add_export(owner, {state.created(owner)}, true).value();
+  EXPECT_TRUE(state.is_of_pool(of_pool) && !state.is_of_memory(of_pool));
+  EXPECT_TRUE(state.is_of_memory(of_memory) && !state.is_of_pool(of_memory));
+  EXPECT_EQ(state.import_export(owner, of_pool), nullptr);
+  EXPECT_FALSE(state.import_pool(owner, of_memory));
+  EXPECT_NE(state.import_export(owner, of_memory), nullptr);
+  EXPECT_TRUE(state.import_pool(owner, of_pool));
+}
+
+TEST(MachineState, PoolsKeepTheMemoryOfTheirRangesForWhoHasThePool) {
+  State state;
+  const auto owner = state.client(), other = state.client(), stranger = state.client();
+  const auto pool = state.add_pool(owner, device_0).value();
+  const auto exported = state.add_pool_export(owner, pool).value();
+  (void)state.import_pool(other, exported);
+  const auto first = state.created(owner), second = state.created(owner);
+  const auto foreign = state.created(stranger);
+  EXPECT_FALSE(state.add_pool_range(owner, {pool, {foreign}, 0, 1})) << "it does not hold that";
+  EXPECT_FALSE(state.add_pool_range(owner, {pool, {}, 0, 1}));
+  EXPECT_FALSE(state.add_pool_range(stranger, {pool, {foreign}, 0, 1})) << "it does not have the pool";
+  const auto token = state.add_pool_range(owner, {pool, {first, second}, 4096, granule}).value();
+  EXPECT_EQ(state.add_pool_range(owner, {pool, {first, second}, 4096, granule}), token) << "the same each time";
+  EXPECT_FALSE(state.pool_range(stranger, pool, token));
+  EXPECT_FALSE(state.pool_range(other, pool, token + 1));
+  EXPECT_EQ(state.pool_range(other, pool, token)->pieces, 2U);
+  EXPECT_EQ(state.pool_range(other, pool, token)->offset, 4096U);
+  state.remove_client(owner);
+  EXPECT_EQ(state.allocations(), 3U) << "the pool keeps two of them";
+  EXPECT_EQ(state.open_pool_memory(other, {pool, token, 0})->id, first);
+  EXPECT_EQ(state.open_pool_memory(other, {pool, token, 1})->id, second);
+  EXPECT_EQ(state.open_pool_memory(other, {pool, token, 2}), nullptr);
+  EXPECT_EQ(state.open_pool_memory(stranger, {pool, token, 1}), nullptr);
+  state.give_back(other, first);
+  EXPECT_EQ(state.allocations(), 3U);
+  state.drop_pool(other, pool);
+  EXPECT_EQ(state.allocations(), 3U) << "its export is open";
+  state.close_export(exported);
+  EXPECT_EQ(state.allocations(), 2U) << "the importer holds the second";
+}
+
 TEST(MachineState, TokensReachAsFarAsTheirKindAndKeepNothing) {
   State state;
   const auto one = state.client(), neighbour = state.client(), far = state.client(1);

@@ -35,7 +35,13 @@ std::vector<Request> requests() {
           ExportDescriptor{{1, 2, 1ULL << 63}, false, 7},
           ImportDescriptor{},
           ExportToken{TokenKind::ipc, 12},
-          ImportToken{TokenKind::ipc, 13, 4}};
+          ImportToken{TokenKind::ipc, 13, 4},
+          ExportPool{14, place, 15},
+          ImportPool{},
+          DropPool{16},
+          ExportPoolRange{17, {1, 2, 3}, 18, 19},
+          ImportPoolRange{20, 21},
+          OpenPoolMemory{22, 23, 24}};
 }
 
 std::vector<Reply> replies() {
@@ -44,7 +50,9 @@ std::vector<Reply> replies() {
           Memory{{5, NodePlace(1, model::Place::on_device(2)), 6, some_properties(), 7}},
           Usage{8, 9},
           Token{10},
-          Refused{Refusal::no_descriptor, 24}};
+          Refused{Refusal::no_descriptor, 24},
+          Pool{25, NodePlace(2, model::Place::on_host())},
+          PoolRange{26, 27, 28}};
 }
 
 TEST(Protocol, CarriesEveryMessageWhole) {
@@ -71,7 +79,7 @@ TEST(Protocol, CarriesEveryMessageWhole) {
 // The bytes themselves: another build of the same version has to understand them.
 TEST(Protocol, HasAStableForm) {
   const Bytes bytes = encode(Request(GiveBack{0x0102030405060708}));
-  const unsigned char expected[] = {0x43, 0x55, 0x4d, 0x42, 2, 0, 3, 0, 8, 7, 6, 5, 4, 3, 2, 1};
+  const unsigned char expected[] = {0x43, 0x55, 0x4d, 0x42, 3, 0, 3, 0, 8, 7, 6, 5, 4, 3, 2, 1};
   ASSERT_EQ(bytes.size(), sizeof expected);
   for (std::size_t index = 0; index < bytes.size(); ++index)
     EXPECT_EQ(std::to_integer<int>(bytes[index]), expected[index]) << index;

@@ -52,8 +52,8 @@ class AttachedRange {
   // Connects to a publisher and maps what it offers under that name: addresses are reserved once, each chunk is
   // imported, mapped and granted; or nothing is left. Throws PeerGone, TimedOut, InvalidUse for a name that is not
   // published, NotPermitted for more rights than are offered and for another token or user, NotSupported for another
-  // host and for a device that cannot reach the memory, ProtocolViolation, OutOfDescriptors, OutOfAddressSpace, and
-  // Error as the driver fails.
+  // host, for another node or machine that no handle of the memory reaches, and for a device that cannot reach the
+  // memory, ProtocolViolation, OutOfDescriptors, OutOfAddressSpace, and Error as the driver fails.
   [[nodiscard]] static AttachedRange attach(const Driver& driver, const SocketAddress& address, std::string_view name,
                                             const AttachOptions& options, const Deadline& deadline);
   [[nodiscard]] static Result<AttachedRange> try_attach(const Driver& driver, const SocketAddress& address,

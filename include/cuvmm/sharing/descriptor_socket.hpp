@@ -92,12 +92,11 @@ class DescriptorSocket {
   }
   [[nodiscard]] Result<Message> try_ask(const MessageView& request, const Deadline& deadline);
 
-  // Sends several requests, and then waits for their replies, one for each in the same order: a single round trip. A
-  // peer that answers one of them with a failure answers for all; what it says to the later ones is passed over.
-  [[nodiscard]] std::vector<Message> ask_all(std::span<const MessageView> requests, const Deadline& deadline) {
-    return try_ask_all(requests, deadline).value();
-  }
-  [[nodiscard]] Result<std::vector<Message>> try_ask_all(std::span<const MessageView> requests,
+  // Sends several requests, and then waits for their replies: a single round trip. ask_all() throws the first failure;
+  // try_ask_all() has a result for each request, in the same order. Where the peer refuses one and ends, what it was
+  // asked later has failed for the same reason.
+  [[nodiscard]] std::vector<Message> ask_all(std::span<const MessageView> requests, const Deadline& deadline);
+  [[nodiscard]] std::vector<Result<Message>> try_ask_all(std::span<const MessageView> requests,
                                                          const Deadline& deadline);
 
   // Answers a request: with a message, or with why not, which is thrown at the other end.
@@ -139,6 +138,7 @@ class DescriptorSocket {
   [[nodiscard]] Result<std::uint32_t> send_request(std::string_view call, const MessageView& request,
                                                    const Deadline& deadline, std::uint32_t first_awaited = 0);
   [[nodiscard]] Result<Message> receive_reply(std::string_view call, std::uint32_t number, Patience& patience);
+  [[nodiscard]] std::optional<Message> take_kept_reply(std::uint32_t number);
   [[nodiscard]] bool keep(Message& message);
   [[nodiscard]] Failure refusal_of(const Message& message, std::string_view call);
   // What the peer said before it ended, if it said why: by itself, or in reply to one of the requests from that number.

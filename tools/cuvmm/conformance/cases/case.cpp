@@ -75,6 +75,12 @@ Table all_cases() {
       add_pool_memory_cases,
       add_graph_memory_cases,
       add_identity_cases,
+      add_pool_border_cases,
+      add_pool_sharing_cases,
+      add_process_pool_cases,
+      add_two_device_cases,
+      add_current_pool_cases,
+      add_argument_limit_cases,
   };
   Table table;
   for (const AddGroup add : groups) add(table);

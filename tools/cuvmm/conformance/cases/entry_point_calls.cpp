@@ -262,6 +262,7 @@ const std::vector<EntryPointCall>& entry_point_calls() {
   static const std::vector<EntryPointCall> calls = [] {
     std::vector<EntryPointCall> all = first_entry_point_calls();
     all.insert(all.end(), further_entry_point_calls().begin(), further_entry_point_calls().end());
+    all.insert(all.end(), pool_sharing_calls().begin(), pool_sharing_calls().end());
     return all;
   }();
   return calls;

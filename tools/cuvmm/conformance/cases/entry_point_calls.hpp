@@ -30,11 +30,15 @@ struct Objects {
   CUmemoryPool pool = nullptr;
   CUdeviceptr pooled = 0;              // allocated from it
   CUuserObject user_object = nullptr;  // twice the caller's, once the graph's
+  CUmemoryPool shared_pool = nullptr;  // exported
+  int pool_descriptor = -1;
+  CUdeviceptr shared_pooled = 0;  // allocated from it, and exported as the next
+  CUmemPoolPtrExportData pointer_data{};
 };
 
 // Makes all of them in the current context.
 [[nodiscard]] Objects make_objects(Environment& cuda);
-// The last three, which need the others; make_objects does.
+// The last ones, which need the others; make_objects does.
 void make_further_objects(Environment& cuda, Objects& objects);
 
 struct EntryPointCall {
@@ -42,11 +46,13 @@ struct EntryPointCall {
   CUresult (*call)(driver::Interface&, Objects&);
 };
 
-// The calls of the entry points that there were first, and of those that came with memory pools: in two lists, so that
-// cases which make several calls stay as they were recorded. In the order of the entry points.
+// The calls of the entry points that there were first, of those that came with memory pools, and of those that share
+// these: in lists of their own, so that cases which make several calls stay as they were recorded. In the order of the
+// entry points.
 [[nodiscard]] const std::vector<EntryPointCall>& first_entry_point_calls();
 [[nodiscard]] const std::vector<EntryPointCall>& further_entry_point_calls();
-// Both.
+[[nodiscard]] const std::vector<EntryPointCall>& pool_sharing_calls();
+// All of them.
 [[nodiscard]] const std::vector<EntryPointCall>& entry_point_calls();
 
 }  // namespace cuvmm::conformance

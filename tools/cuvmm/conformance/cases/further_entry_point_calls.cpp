@@ -93,7 +93,30 @@ std::vector<EntryPointCall> stream_and_graph_calls() {
   };
 }
 
+std::vector<EntryPointCall> calls_that_share_pools() {
+  return {
+      CUVMM_CALL(cuMemPoolExportToShareableHandle, out<int>(), o.shared_pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                 0),
+      CUVMM_CALL(cuMemPoolImportFromShareableHandle, out<CUmemoryPool>(), as_os_handle(o.pool_descriptor),
+                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+      CUVMM_CALL(cuMemPoolExportPointer, out<CUmemPoolPtrExportData>(), o.shared_pooled),
+      CUVMM_CALL(cuMemPoolImportPointer, out<CUdeviceptr>(), o.shared_pool, &o.pointer_data),
+  };
+}
+
 #undef CUVMM_CALL
+
+void make_shared_pool(Environment& cuda, Objects& objects) {
+  CUmemPoolProps properties = *pool_properties();
+  properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  cuda.expect("create shared pool", cuda->cuMemPoolCreate(&objects.shared_pool, &properties));
+  cuda.expect("export pool", cuda->cuMemPoolExportToShareableHandle(&objects.pool_descriptor, objects.shared_pool,
+                                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  cuda.expect("allocate",
+              cuda->cuMemAllocFromPoolAsync(&objects.shared_pooled, 4096, objects.shared_pool, objects.stream));
+  cuda.expect("synchronize", cuda->cuStreamSynchronize(objects.stream));
+  cuda.expect("export pointer", cuda->cuMemPoolExportPointer(&objects.pointer_data, objects.shared_pooled));
+}
 
 }  // namespace
 
@@ -104,6 +127,12 @@ void make_further_objects(Environment& cuda, Objects& objects) {
   cuda.expect("user object",
               cuda->cuUserObjectCreate(&objects.user_object, &word, nothing, 2, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
   cuda.expect("retain", cuda->cuGraphRetainUserObject(objects.graph, objects.user_object, 1, 0));
+  make_shared_pool(cuda, objects);
+}
+
+const std::vector<EntryPointCall>& pool_sharing_calls() {
+  static const std::vector<EntryPointCall> calls = calls_that_share_pools();
+  return calls;
 }
 
 const std::vector<EntryPointCall>& further_entry_point_calls() {

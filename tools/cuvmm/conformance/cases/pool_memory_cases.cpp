@@ -187,6 +187,11 @@ void add_pointers(Table& table) {
     const CUresult got = cuda->cuMemGetAddressRange(&base, &size, memory + 8);
     return slashes({got, base == memory ? "begin" : "other", size});
   });
+  table.add("pool_memory.dma_buf", [](Environment& cuda) {
+    int descriptor = -1;
+    const CUdeviceptr memory = allocate_from(cuda, new_pool(cuda), granule, cuda.stream());
+    return cuda->cuMemGetHandleForAddressRange(&descriptor, memory, granule, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+  });
   table.add("pool_memory.retain", [](Environment& cuda) {
     CUmemGenericAllocationHandle handle = 0;
     const CUdeviceptr memory = allocate_from(cuda, new_pool(cuda), 1000, cuda.stream());

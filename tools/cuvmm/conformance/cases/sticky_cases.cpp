@@ -121,6 +121,7 @@ void add_groups(Table& table) {
   for (const auto& [name, group] : groups) add_calls(table, name, calls_that_keep(group));
   add_calls(table, "give_back", calls_that_give_back());
   add_calls(table, "further", further_calls());
+  add_calls(table, "pool_sharing", pool_sharing_calls());
 }
 
 CUresult try_allocate(Environment& cuda) {

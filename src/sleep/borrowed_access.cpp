@@ -1,0 +1,48 @@
+#include "sleep/borrowed_access.hpp"
+
+#include <algorithm>
+
+#include "report_exception.hpp"
+
+namespace cuvmm::sleep {
+
+namespace {
+
+bool suffices(AccessRights rights, AccessRights needed) noexcept {
+  return static_cast<int>(rights) >= static_cast<int>(needed);
+}
+
+}  // namespace
+
+Location copier_of(const MappedRange& range, const Location& memory) {
+  if (memory.kind == LocationKind::device) return memory;
+  for (const AccessGrant& each : range.grants())
+    if (each.location.kind == LocationKind::device && suffices(each.rights, AccessRights::read)) return each.location;
+  for (const AccessGrant& each : range.grants())
+    if (suffices(each.rights, AccessRights::read)) return each.location;
+  return Location::host();
+}
+
+Result<BorrowedAccess> BorrowedAccess::borrow(MappedRange& range, const Location& location, AccessRights rights) {
+  const auto& grants = range.grants();
+  const auto found =
+      std::find_if(grants.begin(), grants.end(), [&](const AccessGrant& each) { return each.location == location; });
+  const AccessGrant before{location, found == grants.end() ? AccessRights::none : found->rights};
+  if (suffices(before.rights, rights)) return BorrowedAccess(nullptr, before);
+  const AccessGrant needed{location, rights};
+  if (auto granted = range.try_grant(std::span(&needed, 1)); !granted) return granted.failure();
+  return BorrowedAccess(&range, before);
+}
+
+BorrowedAccess::~BorrowedAccess() {
+  if (range_ == nullptr) return;
+  try {
+    const Result<void> given_back = before_.rights == AccessRights::none ? range_->try_revoke(before_.location)
+                                                                         : range_->try_grant(std::span(&before_, 1));
+    if (!given_back) report_cleanup_failure(given_back.failure());
+  } catch (...) {
+    report_current_exception("MappedRange::grant");
+  }
+}
+
+}  // namespace cuvmm::sleep

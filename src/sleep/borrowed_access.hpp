@@ -1,0 +1,35 @@
+// Rights that copying needs for a moment.
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include "cuvmm/mapped_range.hpp"
+
+namespace cuvmm::sleep {
+
+// Who copies the bytes of memory that lies there: its own device; of memory of the host, a device that may read it, or
+// the CPU.
+[[nodiscard]] Location copier_of(const MappedRange& range, const Location& memory);
+
+// Gives the location at least these rights, and takes them back at the end of its life: what fails then goes to the
+// clean-up failure handler.
+class BorrowedAccess {
+ public:
+  [[nodiscard]] static Result<BorrowedAccess> borrow(MappedRange& range, const Location& location, AccessRights rights);
+
+  BorrowedAccess(BorrowedAccess&& other) noexcept
+      : range_(std::exchange(other.range_, nullptr)), before_(other.before_) {}
+  BorrowedAccess& operator=(BorrowedAccess&&) = delete;
+  BorrowedAccess(const BorrowedAccess&) = delete;
+  BorrowedAccess& operator=(const BorrowedAccess&) = delete;
+  ~BorrowedAccess();
+
+ private:
+  BorrowedAccess(MappedRange* range, const AccessGrant& before) noexcept : range_(range), before_(before) {}
+
+  MappedRange* range_;  // null: nothing was borrowed
+  AccessGrant before_;
+};
+
+}  // namespace cuvmm::sleep

@@ -1,0 +1,69 @@
+// A range of a group.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuvmm/sleepable_memory.hpp"
+#include "sleep/sleeping_memory.hpp"
+
+namespace cuvmm::sleep {
+
+enum class State : unsigned char { awake, changing, asleep };
+
+struct Entry {
+  Entry(std::string its_tag, std::string its_name, MappedRange&& its_range, const SleepPolicy& its_policy)
+      : tag(std::move(its_tag)), name(std::move(its_name)), policy(its_policy), range(std::move(its_range)) {}
+
+  // "range 'layers' of group 'weights' at 0x7f0000000000".
+  [[nodiscard]] std::string description() const;
+
+  // Makes the content as long as it was: mapping a chunk makes all of it content.
+  Result<void> restore_size() { return range.try_truncate(size); }
+  // Unmaps whole chunks. Whoever puts ranges to sleep has asked for pins before.
+  Result<void> unmap(std::string_view call, std::size_t offset, std::size_t bytes) {
+    return range.unmap_despite_pins(call, offset, bytes);
+  }
+
+  const std::string tag;
+  const std::string name;
+  const SleepPolicy policy;
+
+  MappedRange range;
+  std::atomic<State> state = State::awake;
+  // Of who has made it `changing`, or of any thread that keeps others from it:
+  std::vector<Place> places{};       // while it sleeps, by offset
+  std::size_t size = 0;              // bytes of content when it fell asleep
+  std::shared_ptr<Backup> backup{};  // of its content; kept while it is awake if the policy says so
+};
+
+using Entries = std::vector<std::shared_ptr<Entry>>;
+
+// Makes ranges `changing` as long as it lives. Those that were not settled otherwise are as before then, and those that
+// are awake have no backup, unless it is to be kept.
+class Change {
+ public:
+  Change(Entries entries, State before) : entries_(std::move(entries)), before_(before) {
+    for (const auto& each : entries_) each->state = State::changing;
+  }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+  Change(Change&&) = delete;
+  Change& operator=(Change&&) = delete;
+  ~Change() {
+    for (const auto& each : entries_) {
+      if (each->state == State::changing) each->state = before_;
+      if (each->state == State::awake && !each->policy.keep_backup) each->backup.reset();
+    }
+  }
+
+  [[nodiscard]] const Entries& entries() const noexcept { return entries_; }
+
+ private:
+  Entries entries_;
+  State before_;
+};
+
+}  // namespace cuvmm::sleep

@@ -1,0 +1,184 @@
+#include "sleep/falling_asleep.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "refusal.hpp"
+#include "report_exception.hpp"
+#include "sleep/borrowed_access.hpp"
+#include "sleep/range_content.hpp"
+
+namespace cuvmm::sleep {
+
+namespace {
+
+constexpr std::string_view sleeping = "SleepableMemory::sleep";
+
+bool keeps_content(const Entry& entry) noexcept {
+  return entry.policy.content != SleepingContent::discarded;
+}
+
+}  // namespace
+
+std::string Entry::description() const {
+  const std::string called = name.empty() ? std::string("range") : fmt::format("range '{}'", name);
+  return fmt::format("{} of group '{}' at {:#x}", called, tag, range.address().value);
+}
+
+Result<void> FallingAsleep::plan(bool despite_pins) {
+  for (const auto& each : entries_) {
+    if (const auto pins = each->range.pins(); !pins.empty() && !despite_pins)
+      return invalid_use(sleeping, each->description(), fmt::format("It is pinned: {}", fmt::join(pins, "; ")),
+                         "Destroy the pins first (withdraw what is published, deregister), or pass "
+                         "SleepOptions::despite_pins");
+    each->size = each->range.size();
+    for (const ChunkInfo& chunk : each->range.chunks()) add(*each, chunk);
+  }
+  return despite_pins ? Result<void>() : refuse_what_is_shared();
+}
+
+FallingAsleep::Found& FallingAsleep::found(Entry& entry, const SharedPhysicalMemory& share) {
+  const auto [place, is_new] = index_.try_emplace(&share.memory(), found_.size());
+  if (!is_new) return found_[place->second];
+  Found& found = found_.emplace_back();
+  found.share = share;
+  found.memory = std::make_shared<SleepingMemory>();
+  found.memory->properties = share.properties();
+  found.memory->bytes = share.size();
+  found.memory->source = entry.range.source();
+  return found;
+}
+
+void FallingAsleep::add(Entry& entry, const ChunkInfo& chunk) {
+  Found& found = this->found(entry, entry.range.memory_at(chunk.offset));
+  ++found.mappings;
+  places_[&entry].push_back({chunk.offset, found.memory});
+  const std::size_t content = chunk.offset < entry.size ? std::min(entry.size - chunk.offset, chunk.bytes) : 0;
+  // Where it is mapped several times, most is kept that any of them wants to keep.
+  const bool is_better = found.entry == nullptr || (keeps_content(entry) && !keeps_content(*found.entry)) ||
+                         (keeps_content(entry) == keeps_content(*found.entry) && content > found.memory->content);
+  if (!is_better) return;
+  found.entry = &entry;
+  found.offset = chunk.offset;
+  found.memory->content = content;
+}
+
+Result<void> FallingAsleep::refuse_what_is_shared() const {
+  for (const Found& each : found_) {
+    const long others = each.share.shares() - each.mappings - 1;
+    if (others > 0)
+      return invalid_use(sleeping, fmt::format("{}, offset = {}", each.entry->description(), each.offset),
+                         fmt::format("Its memory there has {} more share{}, so that it would not be given back", others,
+                                     others == 1 ? "" : "s"),
+                         "Put ranges that share memory to sleep in one call, drop other shares, or pass "
+                         "SleepOptions::despite_pins");
+  }
+  return {};
+}
+
+Result<void> FallingAsleep::wait_for_work(Clock::time_point deadline) const {
+  for (const auto& each : entries_) {
+    const Result<void> waited = each->range.uses().so_far().wait_until(deadline);
+    if (waited) continue;
+    Failure failure = waited.failure();
+    if (failure.code == 0) {  // not the driver's
+      failure.call = sleeping;
+      failure.arguments = fmt::format("{}, {}", each->description(), failure.arguments);
+    }
+    return failure;
+  }
+  return {};
+}
+
+// A place for all that is copied through this range: the one that it has, if that is large enough.
+Result<void> FallingAsleep::make_backup_of(Entry& entry) {
+  std::size_t bytes = 0;
+  for (const Found& each : found_)
+    if (each.entry == &entry) {
+      each.memory->at = bytes;
+      bytes += each.memory->content;
+    }
+  if (bytes == 0) return {};
+  if (!entry.backup || entry.backup->size() < bytes) {
+    entry.backup.reset();  // before there is another one
+    const Location copier = copier_of(entry.range, entry.range.properties().location);
+    const DeviceOrdinal ordinal(copier.kind == LocationKind::device ? copier.id : 0);
+    auto made = make_backup(driver_.device(ordinal), entry.policy, bytes);
+    if (!made) return made.failure();
+    entry.backup = std::move(made).value();
+  }
+  for (const Found& each : found_)
+    if (each.entry == &entry && each.memory->content != 0) each.memory->backup = entry.backup;
+  return {};
+}
+
+Result<void> FallingAsleep::save(const CopyOptions& options) {
+  for (const auto& each : entries_)
+    if (keeps_content(*each))
+      if (auto made = make_backup_of(*each); !made) return made;
+  std::vector<MappedContent> content;
+  for (const Found& each : found_)
+    if (each.memory->backup) {
+      content.push_back({each.entry, each.offset, each.memory.get()});
+      report_.bytes_saved += each.memory->content;
+    }
+  return copy_content_of_ranges(driver_, content, Direction::to_backup, options);
+}
+
+Result<void> FallingAsleep::unmap() {
+  for (const auto& each : entries_) {
+    if (auto unmapped = unmap_one(*each); !unmapped) return unmapped;
+    ++report_.ranges;
+  }
+  return {};
+}
+
+Result<void> FallingAsleep::unmap_one(Entry& entry) {
+  Places& places = places_[&entry];
+  const std::size_t end = places.empty() ? 0 : places.back().offset + places.back().memory->bytes;
+  if (auto unmapped = entry.unmap(sleeping, 0, end); !unmapped) {
+    map_again(entry, std::move(places));
+    return unmapped;
+  }
+  entry.places = std::move(places);
+  entry.state = State::asleep;
+  return {};
+}
+
+// What the driver unmapped before it refused is mapped again, with all its bytes. What cannot be is asleep.
+void FallingAsleep::map_again(Entry& entry, Places places) {
+  for (const ChunkInfo& chunk : entry.range.chunks())
+    std::erase_if(places, [&](const Place& each) { return each.offset == chunk.offset; });
+  std::erase_if(places, [&](const Place& each) {
+    const auto found =
+        std::find_if(found_.begin(), found_.end(), [&](const Found& one) { return one.memory == each.memory; });
+    each.memory->memory = found->share;
+    each.memory->intact = true;
+    const Result<void> mapped = entry.range.try_map(each.offset, found->share);
+    if (!mapped) report_cleanup_failure(mapped.failure());
+    return mapped.has_value();
+  });
+  if (places.empty()) {
+    if (auto restored = entry.restore_size(); !restored) report_cleanup_failure(restored.failure());
+    return;
+  }
+  entry.places = std::move(places);
+  entry.state = State::asleep;
+}
+
+SleepReport FallingAsleep::give_back() {
+  std::set<std::shared_ptr<PhysicalSource>> sources;
+  for (Found& each : found_) {
+    (each.share.shares() == 1 ? report_.bytes_given_back : report_.bytes_held_by_others) += each.share.size();
+    each.share = {};
+    sources.insert(each.memory->source);
+  }
+  if (report_.ranges == 0) return report_;
+  for (const auto& each : sources) each->trim();  // what is kept for re-use is not given back
+  return report_;
+}
+
+}  // namespace cuvmm::sleep

@@ -1,0 +1,482 @@
+// Groups of ranges that give their memory back and wake with it, on the strict emulated driver.
+#include "cuvmm/sleepable_memory.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "range/range_machine.hpp"
+#include "recording_handler.hpp"
+
+namespace cuvmm {
+namespace {
+
+using namespace test;
+using namespace std::chrono_literals;
+
+using Bytes = std::vector<std::byte>;
+
+emulator::Configuration machine_of(std::size_t memory, int devices = 2) {
+  emulator::Configuration configuration = strict_machine(devices);
+  configuration.device_memory = memory;
+  configuration.profile.device_memory_reserved = 0;
+  return configuration;
+}
+
+class SleepableMemoryTest : public testing::Test {
+ protected:
+  MappedRange range_of(std::size_t bytes, MappedRangeOptions options = {}) {
+    options.capacity = 64_MiB;
+    options.chunks = ChunkPolicy::fixed(2_MiB);
+    auto range = MappedRange::create(machine_.driver(), options);
+    range.append(bytes);
+    return range;
+  }
+  SleepableMemory sleepable(SleepableMemoryOptions options = {}) {
+    options.staging_bytes = 1_MiB;  // less than a chunk
+    options.copy_threads = 2;
+    return SleepableMemory::create(machine_.driver(), options);
+  }
+  // Whether that is what the range holds from the offset on. (Comparing vectors would print megabytes.)
+  static bool holds(const MappedRange& range, const Bytes& content, std::size_t offset = 0) {
+    Bytes seen(content.size());
+    copy_from_device(seen, range, offset);
+    return std::memcmp(seen.data(), content.data(), content.size()) == 0;
+  }
+  template <class Call>
+  static Failure refusal_of(Call&& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.failure();
+    }
+    ADD_FAILURE() << "nothing was refused";
+    return {};
+  }
+
+  RecordingHandler clean_up_;
+  RangeMachine machine_{machine_of(256_MiB)};
+  CurrentContext context_{machine_.driver().device(DeviceOrdinal(0))};
+};
+
+class SleepingContentTest : public SleepableMemoryTest,
+                            public testing::WithParamInterface<std::tuple<SleepingContent, bool>> {};
+
+TEST_P(SleepingContentTest, C48_AddressContentRightsAndOrderComeBackWithOtherPages) {
+  const auto [kind, keep] = GetParam();
+  const Location peer = Location::device(DeviceOrdinal(1));
+  const Alive before = machine_.alive();
+  auto memory = sleepable();
+  MappedRangeOptions options;
+  options.grants = {{Location::device(DeviceOrdinal(0)), AccessRights::read_write}, {peer, AccessRights::read}};
+  auto mapped = range_of(5_MiB, options);
+  mapped.append(3_MiB, peer);  // behind the last chunk: the content has 9 MiB
+  const Bytes content = pattern(mapped.size(), 7);
+  copy_to_device(mapped, 0, content);
+  auto range = memory.add("weights", std::move(mapped), {.content = kind, .keep_backup = keep}, "layers");
+  const DeviceAddress address = range.address();
+  for (int round = 0; round < 3; ++round) {
+    const auto generation = range.range().generation();
+    const auto chunks = range.range().chunks();
+    const SleepReport slept = memory.sleep("weights");
+    EXPECT_EQ(slept.ranges, 1U);
+    EXPECT_EQ(slept.bytes_given_back, 10_MiB);
+    EXPECT_EQ(slept.bytes_held_by_others, 0U);
+    EXPECT_EQ(slept.bytes_saved, content.size());
+    EXPECT_EQ(machine_.alive().handles, before.handles);
+    EXPECT_EQ(machine_.alive().mappings, before.mappings);
+    EXPECT_TRUE(range.asleep());
+    const WakeReport woke = memory.wake("weights");
+    EXPECT_EQ(woke.ranges, 1U);
+    EXPECT_EQ(woke.bytes_mapped, 10_MiB);
+    EXPECT_EQ(woke.bytes_restored, content.size());
+    EXPECT_TRUE(woke.lost.empty());
+    EXPECT_EQ(range.range().address(), address);
+    EXPECT_GT(range.range().generation(), generation);
+    ASSERT_EQ(range.range().chunks().size(), chunks.size());
+    for (std::size_t index = 0; index < chunks.size(); ++index) {
+      EXPECT_EQ(range.range().chunks()[index].offset, chunks[index].offset);
+      EXPECT_EQ(range.range().chunks()[index].bytes, chunks[index].bytes);
+      EXPECT_EQ(range.range().chunks()[index].location, chunks[index].location);
+    }
+    EXPECT_TRUE(holds(range.range(), content));
+    EXPECT_EQ(machine_.rights(address, peer), AccessRights::read);
+    EXPECT_EQ(machine_.rights(address + 8_MiB, peer), AccessRights::read) << "its own memory, for which it got more";
+    const SleepHoldings held = memory.holdings();
+    EXPECT_EQ(held.awake_bytes, 10_MiB);
+    EXPECT_EQ(held.asleep_bytes, 0U);
+    EXPECT_EQ(held.pinned_bytes + held.pageable_bytes + held.file_bytes, keep ? content.size() : 0U);
+  }
+  for (const Failure& each : clean_up_.failures) ADD_FAILURE() << each.message();
+}
+
+INSTANTIATE_TEST_SUITE_P(Kept, SleepingContentTest,
+                         testing::Combine(testing::Values(SleepingContent::pinned, SleepingContent::pageable,
+                                                          SleepingContent::file),
+                                          testing::Bool()),
+                         [](const auto& test) {
+                           return std::string(to_string(std::get<0>(test.param))) +
+                                  (std::get<1>(test.param) ? "AndKept" : "");
+                         });
+
+TEST_F(SleepableMemoryTest, C04_WhatSleepsIsRefusedBeforeItIsUsedAndOthersAreNot) {
+  auto memory = sleepable();
+  auto weights = memory.add("weights", range_of(4_MiB));
+  auto cache = memory.add("cache", range_of(2_MiB), {.content = SleepingContent::discarded}, "keys");
+  memory.sleep({"weights", "cache"});
+  EXPECT_EQ(memory.state("weights"), GroupState::asleep);
+  memory.wake("weights");
+  EXPECT_EQ(memory.state("weights"), GroupState::awake);
+  EXPECT_EQ(memory.state("cache"), GroupState::asleep);
+  const Failure refused = refusal_of([&] { static_cast<void>(cache.range()); });
+  EXPECT_EQ(refused.kind, ErrorKind::invalid_use);
+  EXPECT_NE(refused.message().find("range 'keys' of group 'cache'"), std::string::npos) << refused.message();
+  EXPECT_NE(refused.way_out.find("wake(\"cache\")"), std::string::npos) << refused.message();
+  copy_to_device(weights.range(), 0, pattern(4096, 1));
+  memory.wake("cache");
+  EXPECT_NO_THROW(copy_to_device(cache.range(), 0, pattern(4096, 1)));
+  EXPECT_EQ(memory.tags(), (std::vector<std::string>{"cache", "weights"}));
+}
+
+TEST_F(SleepableMemoryTest, C08_WhatIsDiscardedIsNamedAndFilledWhereThatIsAsked) {
+  auto memory = sleepable({.poison = 0xD5});
+  auto kept = memory.add("all", range_of(2_MiB), {.content = SleepingContent::pageable}, "kept");
+  auto lost = memory.add("all", range_of(3_MiB), {.content = SleepingContent::discarded}, "lost");
+  const Bytes content = pattern(2_MiB, 3);
+  copy_to_device(kept.range(), 0, content);
+  copy_to_device(lost.range(), 0, pattern(3_MiB, 4));
+  EXPECT_EQ(memory.sleep("all").bytes_saved, 2_MiB);
+  EXPECT_EQ(memory.holdings().pageable_bytes, 2_MiB);
+  EXPECT_EQ(memory.holdings().asleep_bytes, 6_MiB);
+  const WakeReport woke = memory.wake("all");
+  ASSERT_EQ(woke.lost.size(), 1U);
+  EXPECT_EQ(woke.lost[0].name, "lost");
+  EXPECT_EQ(woke.lost[0].address, lost.address());
+  EXPECT_EQ(woke.lost[0].bytes, 3_MiB);
+  EXPECT_TRUE(holds(kept.range(), content));
+  EXPECT_TRUE(holds(lost.range(), Bytes(3_MiB, std::byte{0xD5})));
+}
+
+TEST_F(SleepableMemoryTest, SleepingAndWakingTwiceChangesNothing) {
+  auto memory = sleepable();
+  auto range = memory.add("group", range_of(2_MiB));
+  EXPECT_EQ(memory.wake("group").ranges, 0U) << "it is awake";
+  EXPECT_EQ(memory.sleep("group").ranges, 1U);
+  machine_.calls();
+  const SleepReport again = memory.sleep({"group", "group"});
+  EXPECT_EQ(again.ranges + again.bytes_given_back + again.bytes_saved, 0U);
+  EXPECT_EQ(machine_.calls(), "");
+  EXPECT_EQ(memory.wake({"group", "group"}).ranges, 1U);
+  EXPECT_EQ(memory.wake("group").ranges, 0U);
+}
+
+TEST_F(SleepableMemoryTest, DiscardingAndWakingTakeTheFewestCalls) {
+  auto memory = sleepable();
+  auto range = memory.add("group", range_of(6_MiB), {.content = SleepingContent::discarded});
+  machine_.calls();
+  memory.sleep("group");
+  EXPECT_EQ(machine_.calls(), "cuMemRelease 3, cuMemUnmap 1");
+  memory.wake("group");
+  EXPECT_EQ(machine_.calls(), "cuMemCreate 3, cuMemMap 3, cuMemSetAccess 3");
+}
+
+TEST_F(SleepableMemoryTest, AnUnknownGroupIsNamedWithThoseThatThereAre) {
+  auto memory = sleepable();
+  EXPECT_NE(refusal_of([&] { memory.sleep("weights"); }).way_out.find("add"), std::string::npos);
+  auto range = memory.add("cache", range_of(2_MiB));
+  for (const auto& call : {std::function<void()>([&] {
+                             memory.sleep({"cache", "weights"});
+                           }),
+                           std::function<void()>([&] { memory.wake("weights"); })}) {
+    const Failure refused = refusal_of(call);
+    EXPECT_EQ(refused.kind, ErrorKind::invalid_use);
+    EXPECT_NE(refused.message().find("tag = 'weights'"), std::string::npos) << refused.message();
+    EXPECT_NE(refused.way_out.find("cache"), std::string::npos) << refused.message();
+  }
+  EXPECT_FALSE(range.asleep());
+  EXPECT_THROW(static_cast<void>(memory.state("weights")), InvalidUse);
+  EXPECT_THROW(static_cast<void>(memory.add("", range_of(2_MiB))), InvalidUse);
+  auto other = range_of(2_MiB);
+  auto policy = SleepPolicy{.content = static_cast<SleepingContent>(9)};
+  EXPECT_THROW(static_cast<void>(memory.add("cache", std::move(other), policy)), InvalidUse);
+  EXPECT_EQ(other.size(), 2_MiB) << "it is still the caller's";
+  EXPECT_NO_THROW(static_cast<void>(memory.add("cache", std::move(other), {})));
+}
+
+TEST_F(SleepableMemoryTest, OptionsThatMakeNoSenseAreRefused) {
+  const auto make = [&](const SleepableMemoryOptions& options) {
+    static_cast<void>(SleepableMemory::create(machine_.driver(), options));
+  };
+  EXPECT_EQ(refusal_of([&] { make({.copy_threads = 0}); }).kind, ErrorKind::invalid_use);
+  EXPECT_EQ(refusal_of([&] { make({.copy_threads = 65}); }).kind, ErrorKind::invalid_use);
+  EXPECT_EQ(refusal_of([&] { make({.staging_bytes = 32'767, .copy_threads = 4}); }).kind, ErrorKind::invalid_use);
+  EXPECT_EQ(refusal_of([&] { make({.device_wait = -1ms}); }).kind, ErrorKind::invalid_use);
+  EXPECT_NO_THROW(make({.staging_bytes = 32'768, .copy_threads = 4, .device_wait = 0ms}));
+}
+
+TEST_F(SleepableMemoryTest, C48_APinnedRangeIsRefusedUnlessForced) {
+  auto memory = sleepable();
+  auto one = memory.add("group", range_of(2_MiB));
+  auto other = memory.add("group", range_of(2_MiB));
+  const Bytes content = pattern(2_MiB, 9);
+  copy_to_device(other.range(), 0, content);
+  auto pin = other.range().pin("published as 'weights'");
+  const Failure refused = refusal_of([&] { memory.sleep("group"); });
+  EXPECT_EQ(refused.kind, ErrorKind::invalid_use);
+  EXPECT_NE(refused.message().find("published as 'weights'"), std::string::npos) << refused.message();
+  EXPECT_EQ(memory.state("group"), GroupState::awake) << "none of them sleeps";
+  EXPECT_EQ(memory.sleep("group", {.despite_pins = true}).bytes_given_back, 4_MiB);
+  memory.wake("group");
+  EXPECT_TRUE(holds(other.range(), content));
+  pin = {};
+  EXPECT_EQ(memory.sleep("group").ranges, 2U);
+}
+
+TEST_F(SleepableMemoryTest, SharedMemoryIsRefusedAndAliasesThatSleepTogetherStayAliases) {
+  auto memory = sleepable();
+  auto original = range_of(4_MiB);
+  auto alias = MappedRange::create(machine_.driver(), {.capacity = 16_MiB});
+  alias.append(original.memory_at(2_MiB));
+  alias.append(original.memory_at(2_MiB));
+  const Bytes content = pattern(4_MiB, 5);
+  copy_to_device(original, 0, content);
+  auto first = memory.add("one", std::move(original));
+  auto second = memory.add("two", std::move(alias), {.content = SleepingContent::discarded});
+  const Failure refused = refusal_of([&] { memory.sleep("one"); });
+  EXPECT_EQ(refused.kind, ErrorKind::invalid_use);
+  EXPECT_NE(refused.message().find("2 more shares"), std::string::npos) << refused.message();
+  const SleepReport slept = memory.sleep({"one", "two"});
+  EXPECT_EQ(slept.bytes_given_back, 4_MiB);
+  EXPECT_EQ(slept.bytes_saved, 4_MiB);
+  const WakeReport woke = memory.wake({"one", "two"});
+  EXPECT_EQ(woke.bytes_mapped, 4_MiB);
+  EXPECT_TRUE(woke.lost.empty()) << "the other range kept it";
+  EXPECT_TRUE(holds(first.range(), content));
+  const Bytes written = pattern(2_MiB, 6);
+  copy_to_device(second.range(), 2_MiB, written);
+  EXPECT_TRUE(holds(first.range(), written, 2_MiB));
+  EXPECT_TRUE(holds(second.range(), written, 0));
+
+  EXPECT_EQ(memory.sleep("one", {.despite_pins = true}).bytes_held_by_others, 2_MiB);
+  memory.wake("one");
+  EXPECT_TRUE(holds(first.range(), written, 2_MiB)) << "the same bytes, in memory of its own";
+}
+
+TEST_F(SleepableMemoryTest, WakingHappensAsAWholeOrNotAtAllAndMayBeTriedAgain) {
+  auto memory = sleepable();
+  auto one = memory.add("group", range_of(40_MiB));
+  auto other = memory.add("group", range_of(40_MiB), {.content = SleepingContent::file});
+  const Bytes content = pattern(40_MiB, 2);
+  copy_to_device(one.range(), 0, content);
+  copy_to_device(other.range(), 0, content);
+  memory.sleep("group");
+  const Alive asleep = machine_.alive();
+  {
+    MappedRangeOptions large;
+    large.capacity = 256_MiB;
+    auto in_the_way = MappedRange::create(machine_.driver(), large);
+    in_the_way.append(200_MiB);
+    EXPECT_EQ(refusal_of([&] { memory.wake("group"); }).kind, ErrorKind::out_of_device_memory);
+    EXPECT_EQ(memory.state("group"), GroupState::asleep);
+  }
+  EXPECT_EQ(machine_.alive(), asleep);
+  EXPECT_EQ(memory.wake("group").bytes_restored, 80_MiB);
+  EXPECT_TRUE(holds(one.range(), content));
+  EXPECT_TRUE(holds(other.range(), content));
+}
+
+TEST_F(SleepableMemoryTest, C10_BackupsThatAreDroppedLeaveNothing) {
+  const auto resident = [] {
+    std::ifstream statm("/proc/self/statm");
+    std::size_t pages = 0;
+    statm >> pages >> pages;
+    return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  };
+  auto memory = sleepable();
+  auto range = memory.add("group", range_of(32_MiB));
+  copy_to_device(range.range(), 0, pattern(32_MiB, 2));
+  const auto round = [&] {
+    memory.sleep("group");
+    EXPECT_EQ(memory.holdings().pageable_bytes, 32_MiB);
+    memory.wake("group");
+    EXPECT_EQ(memory.holdings().pageable_bytes, 0U);
+  };
+  for (int count = 0; count < 3; ++count) round();
+  const std::size_t before = resident();
+  for (int count = 0; count < 20; ++count) round();
+  EXPECT_LT(resident(), before + 16_MiB);
+}
+
+TEST_F(SleepableMemoryTest, MemoryKeptForReuseIsGivenBackAsWell) {
+  auto source = PhysicalSource::create(machine_.driver(), {.budgets = {}, .recycle_limit = 64_MiB});
+  MappedRangeOptions options;
+  options.source = source;
+  auto memory = sleepable();
+  auto range = memory.add("group", range_of(8_MiB, options));
+  memory.sleep("group");
+  EXPECT_EQ(source->counters().recyclable_bytes, 0U);
+  EXPECT_EQ(machine_.alive().handles, 0U);
+  EXPECT_NO_THROW(memory.wake("group"));
+}
+
+TEST_F(SleepableMemoryTest, C05_PagesThatAnotherGroupGotStayItsOwn) {
+  auto source = PhysicalSource::create(machine_.driver(), {.budgets = {}, .recycle_limit = 64_MiB});
+  MappedRangeOptions options;
+  options.source = source;
+  auto memory = sleepable();
+  auto first = memory.add("first", range_of(4_MiB, options));
+  first.range().truncate(0);  // its pages wait for re-use
+  auto second = memory.add("second", range_of(4_MiB, options));
+  EXPECT_GT(source->counters().recycled, 0U);
+  const Bytes content = pattern(4_MiB, 8);
+  copy_to_device(second.range(), 0, content);
+  EXPECT_EQ(memory.sleep("first").bytes_given_back, 0U);
+  EXPECT_TRUE(holds(second.range(), content));
+  memory.sleep("second");
+  memory.wake({"first", "second"});
+  EXPECT_TRUE(holds(second.range(), content));
+}
+
+TEST_F(SleepableMemoryTest, MemoryOfTheHostIsCopiedByWhoMayAccessIt) {
+  for (const std::vector<AccessGrant>& grants :
+       {std::vector<AccessGrant>{{Location::host(), AccessRights::read_write}},
+        std::vector<AccessGrant>{{Location::device(DeviceOrdinal(1)), AccessRights::read}},
+        std::vector<AccessGrant>{{Location::host(), AccessRights::none}}}) {
+    auto memory = sleepable();
+    MappedRangeOptions options;
+    options.memory.location = Location::host_numa(0);
+    options.grants = grants;
+    auto mapped = range_of(4_MiB, options);
+    const Bytes content = pattern(4_MiB, 11);
+    const AccessGrant all{Location::device(DeviceOrdinal(0)), AccessRights::read_write};
+    mapped.grant(std::span(&all, 1));
+    copy_to_device(mapped, 0, content);
+    mapped.revoke(all.location);
+    auto range = memory.add("group", std::move(mapped));
+    memory.sleep("group");
+    memory.wake("group");
+    for (const AccessGrant& each : grants)
+      EXPECT_EQ(machine_.rights(range.address(), each.location), each.rights) << to_string(each.location);
+    range.range().grant(std::span(&all, 1));
+    EXPECT_TRUE(holds(range.range(), content));
+    memory.sleep("group");  // and goes while it sleeps
+  }
+  EXPECT_EQ(machine_.alive(), Alive{});
+  for (const Failure& each : clean_up_.failures) ADD_FAILURE() << each.message();
+}
+
+TEST_F(SleepableMemoryTest, ObserversHearOfBothAndMayRefuseSleeping) {
+  auto memory = sleepable();
+  auto range = memory.add("group", range_of(4_MiB));
+  std::string heard;
+  bool refuse = true;
+  const auto observation = range.range().observe(
+      {.before_unmap =
+           [&](std::size_t offset, std::size_t bytes) {
+             if (refuse) throw std::runtime_error("in use");
+             heard += fmt::format("-{}+{} ", offset >> 20, bytes >> 20);
+           },
+       .after_map = [&](std::size_t offset,
+                        std::size_t bytes) { heard += fmt::format("+{}+{} ", offset >> 20, bytes >> 20); }});
+  EXPECT_THROW(memory.sleep("group"), std::runtime_error);
+  EXPECT_EQ(memory.state("group"), GroupState::awake);
+  EXPECT_EQ(memory.holdings().pageable_bytes, 0U);
+  refuse = false;
+  heard.clear();
+  memory.sleep("group");
+  memory.wake("group");
+  EXPECT_EQ(heard, "-0+4 +0+2 +2+2 ");
+}
+
+TEST_F(SleepableMemoryTest, GrowthHolesAndTheEndWhileAsleepAreNoMatter) {
+  auto memory = sleepable();
+  auto range = memory.add("group", range_of(6_MiB), {.keep_backup = true});
+  memory.sleep("group");
+  memory.wake("group");
+  range.range().unmap(2_MiB, 2_MiB);
+  range.range().append(7_MiB);  // more than the backup that is kept has room for
+  const Bytes content = pattern(2_MiB, 21);
+  copy_to_device(range.range(), 0, content);
+  copy_to_device(range.range(), 8_MiB, content);
+  memory.sleep("group");
+  memory.wake("group");
+  EXPECT_EQ(range.range().size(), 13_MiB);
+  for (const std::size_t offset : {std::size_t{0}, std::size_t{8_MiB}})
+    EXPECT_TRUE(holds(range.range(), content, offset));
+  auto empty = memory.add("empty", MappedRange::create(machine_.driver(), {.capacity = 2_MiB}));
+  EXPECT_EQ(memory.sleep("empty").ranges, 1U);
+  EXPECT_EQ(memory.wake("empty").ranges, 1U);
+}
+
+// Each call of the driver that the two make, made to fail once.
+TEST_F(SleepableMemoryTest, EveryFailureOfTheDriverLeavesEachRangeAwakeOrAsleepWithItsContent) {
+  const Bytes content = pattern(4_MiB, 13);
+  for (const SleepingContent kind : {SleepingContent::pinned, SleepingContent::pageable})
+    for (const EntryPoint entry :
+         {EntryPoint::cuMemHostAlloc, EntryPoint::cuStreamCreate, EntryPoint::cuEventCreate,
+          EntryPoint::cuMemcpyDtoHAsync, EntryPoint::cuMemcpyHtoDAsync, EntryPoint::cuEventRecord,
+          EntryPoint::cuEventSynchronize, EntryPoint::cuStreamSynchronize, EntryPoint::cuMemUnmap,
+          EntryPoint::cuMemRelease, EntryPoint::cuMemCreate, EntryPoint::cuMemMap, EntryPoint::cuMemSetAccess,
+          EntryPoint::cuDevicePrimaryCtxRetain, EntryPoint::cuCtxPushCurrent, EntryPoint::cuStreamDestroy,
+          EntryPoint::cuMemFreeHost})
+      for (std::uint64_t number = 1; number <= 6; ++number) {
+        SCOPED_TRACE(fmt::format("{}, call {} of {}", to_string(kind), number, driver::name(entry)));
+        auto memory = sleepable();
+        auto one = memory.add("group", range_of(4_MiB), {.content = kind});
+        auto other = memory.add("group", range_of(4_MiB), {.content = kind});
+        copy_to_device(one.range(), 0, content);
+        copy_to_device(other.range(), 0, content);
+        machine_.fail(entry, number);
+        const std::vector<std::string> tags{"group"};
+        const auto slept = memory.try_sleep(tags);
+        const auto woke = memory.try_wake(tags);
+        machine_.faults().clear();
+        if (!slept || !woke) {  // it may be tried again, and goes on from there
+          ASSERT_TRUE(memory.try_sleep(tags));
+          ASSERT_EQ(memory.state("group"), GroupState::asleep);
+          ASSERT_TRUE(memory.try_wake(tags));
+        }
+        ASSERT_TRUE(holds(one.range(), content));
+        ASSERT_TRUE(holds(other.range(), content));
+      }
+  EXPECT_EQ(machine_.alive().mappings, 0U);
+}
+
+TEST_F(SleepableMemoryTest, OneGroupSleepsWhileAnotherIsUsedAndTwoCallsForOneTakeTurns) {
+  auto memory = sleepable();
+  auto used = memory.add("used", range_of(2_MiB));
+  auto range = memory.add("group", range_of(8_MiB));
+  const Bytes content = pattern(8_MiB, 17);
+  copy_to_device(range.range(), 0, content);
+  std::atomic<bool> done = false;
+  const auto turn = [&] {
+    for (int round = 0; round < 10; ++round) {
+      memory.sleep("group");
+      memory.wake("group");
+    }
+  };
+  std::jthread first(turn);
+  std::jthread second(turn);
+  std::jthread user([&] {
+    const CurrentContext context(machine_.driver().device(DeviceOrdinal(0)));
+    const Bytes mine = pattern(2_MiB, 19);
+    while (!done) {
+      copy_to_device(used.range(), 0, mine);
+      ASSERT_TRUE(holds(used.range(), mine));
+    }
+  });
+  first.join();
+  second.join();
+  done = true;
+  user.join();
+  memory.wake("group");
+  EXPECT_TRUE(holds(range.range(), content));
+}
+
+}  // namespace
+}  // namespace cuvmm
