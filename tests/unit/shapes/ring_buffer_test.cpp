@@ -214,8 +214,12 @@ TEST_F(RingBufferTest, IsAsAQueueOfBytes) {
 }
 
 TEST_F(RingBufferTest, WhatCannotBeIsRefusedAndTheLikeIsNot) {
-  EXPECT_THROW(ring(0), InvalidUse);
-  EXPECT_THROW(ring(SIZE_MAX), InvalidUse);
+  for (const std::size_t bytes : {std::size_t{0}, SIZE_MAX}) {
+    const auto refused = RingBuffer::try_create(machine_.driver(), {.bytes = bytes});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.failure().kind, ErrorKind::invalid_use);
+    EXPECT_EQ(refused.failure().call, "RingBuffer::create") << "before anything is asked of others";
+  }
   EXPECT_EQ(ring(1).size(), page);
   RingBufferOptions options;
   options.bytes = 1;

@@ -185,6 +185,9 @@ TEST_F(StitchedArrayTest, WhatCannotBeIsRefusedAndTheLikeIsNot) {
   EXPECT_TRUE(refuses(SIZE_MAX, places({device0})));
   EXPECT_TRUE(refuses(1, places({})));
   EXPECT_TRUE(refuses(1, places({device0, device1, device0})));
+  EXPECT_EQ(StitchedMemory::try_create(machine_.driver(), 1, places({device0, device0})).failure().call,
+            "StitchedMemory::create")
+      << "before anything is asked of others";
   EXPECT_TRUE(refuses(1, places({Location::device(DeviceOrdinal(3))})));
   EXPECT_FALSE(refuses(1, places({device2})));
   EXPECT_FALSE(refuses(1, places({device0, device1})));
