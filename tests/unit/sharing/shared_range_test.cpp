@@ -547,12 +547,12 @@ TEST_F(FalsePublisher, IsBelievedWhereAllIsInOrder) {
 }
 
 TEST_F(FalsePublisher, IsAProtocolViolationWhereItSpeaksOtherwise) {
-  // Terms and chunks are asked for at once, and both are waited for.
-  const Answer chunks = table({.publication = 5, .chunks = {chunk(0)}});
-  EXPECT_EQ(outcome_of({{first_free_kind}, chunks}), violation_);
-  EXPECT_EQ(outcome_of({{terms_message}, chunks}), violation_);
-  EXPECT_EQ(outcome_of({terms(1, AccessRights::read_write), chunks}), violation_) << "more than was asked for";
-  EXPECT_EQ(outcome_of({terms(0), chunks}), violation_);
+  EXPECT_EQ(outcome_of({{first_free_kind}}), violation_);
+  EXPECT_EQ(outcome_of({{terms_message}}), violation_);
+  EXPECT_EQ(outcome_of({terms(1, AccessRights::read_write)}), violation_) << "more than was asked for";
+  EXPECT_EQ(outcome_of({terms(0)}), violation_);
+  // Chunks are asked for at the same time.
+  EXPECT_EQ(outcome_of({terms(0), table({.publication = 5, .chunks = {chunk(0)}})}), violation_);
   EXPECT_EQ(outcome_of({terms(1), {terms_message}}), violation_);
   EXPECT_EQ(outcome_of({terms(1), {chunks_message, std::vector<std::byte>(5)}}), violation_);
   EXPECT_EQ(outcome_of({terms(1)}), to_string(ErrorKind::peer_gone));
