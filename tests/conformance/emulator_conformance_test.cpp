@@ -53,8 +53,15 @@ bool too_large(const std::string& id) {
 
 // Cases that were added since a machine was recorded.
 bool awaits_recording(const std::string& id) {
-  static const std::set<std::string> waiting = {"pool_memory.dma_buf"};
-  return waiting.contains(id) || id.starts_with("limit.") || id.starts_with("pool_border.copies_of_closed_");
+  static const std::set<std::string> waiting = {"limit.cuIpcOpenMemHandle.3",
+                                                "limit.cuMemHostRegister.4",
+                                                "limit.cuMemHostRegister.7",
+                                                "limit.cuUserObjectRelease.2147483646",
+                                                "limit.cuUserObjectRelease.2147483647",
+                                                "limit.cuUserObjectRetain.2147483648",
+                                                "limit.cuUserObjectRetain.4294967295",
+                                                "pool_memory.dma_buf"};
+  return waiting.contains(id) || id.starts_with("pool_border.copies_of_closed_");
 }
 
 // The recorded cases of a group that are asked of the emulator, in the table's order.

@@ -232,7 +232,7 @@ TEST(SystemCallFailures, C18_APublisherThatGoesOnTellingNothingNewHoldsUpNobody)
     return std::move(other);
   };
   auto asking = connect();
-  const auto request = encode(AttachRequest{"range", AccessRights::read});
+  const auto request = encode(AttachRequest{"range", AccessRights::read, Locality::of(driver)});
   const auto terms =
       decode_terms(asking.ask({.kind = attach_message, .bytes = request}, Deadline::in(120s)).bytes).value();
   auto attached = AttachedRange::attach(driver, connect(), "range", {}, Deadline::in(120s));
