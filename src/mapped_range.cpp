@@ -303,28 +303,28 @@ RangePin MappedRange::pin(std::string reason) {
   return impl_->pin(std::move(reason));
 }
 std::vector<std::string> MappedRange::pins() const {
-  return impl_->pins();
+  return impl_ ? impl_->pins() : std::vector<std::string>();
 }
 RangeObservation MappedRange::observe(RangeObserver observer) {
   return impl_->observe(std::move(observer));
 }
 DeviceAddress MappedRange::address() const noexcept {
-  return impl_->addresses_->address();
+  return impl_ ? impl_->addresses_->address() : DeviceAddress();
 }
 std::size_t MappedRange::size() const noexcept {
-  return impl_->size_;
+  return impl_ ? impl_->size_ : 0;
 }
 std::size_t MappedRange::mapped_bytes() const noexcept {
-  return impl_->mapped_bytes_;
+  return impl_ ? impl_->mapped_bytes_ : 0;
 }
 std::size_t MappedRange::capacity() const noexcept {
-  return impl_->addresses_->size();
+  return impl_ ? impl_->addresses_->size() : 0;
 }
 std::size_t MappedRange::granularity() const noexcept {
-  return impl_->granularity_;
+  return impl_ ? impl_->granularity_ : 0;
 }
 std::uint64_t MappedRange::generation() const noexcept {
-  return impl_->generation_;
+  return impl_ ? impl_->generation_ : 0;
 }
 const MemoryProperties& MappedRange::properties() const noexcept {
   return impl_->properties_;
@@ -334,15 +334,17 @@ const std::vector<AccessGrant>& MappedRange::grants() const noexcept {
 }
 std::vector<ChunkInfo> MappedRange::chunks() const {
   std::vector<ChunkInfo> infos;
+  if (!impl_) return infos;
   infos.reserve(impl_->chunks_.size());
   for (const auto& [offset, memory] : impl_->chunks_)
     infos.push_back({offset, memory.size(), memory.properties().location, false});
   return infos;
 }
 std::vector<ChunkInfo> MappedRange::quarantined() const {
-  return impl_->addresses_->quarantined();
+  return impl_ ? impl_->addresses_->quarantined() : std::vector<ChunkInfo>();
 }
 SharedPhysicalMemory MappedRange::memory_at(std::size_t offset) const {
+  if (!impl_) return {};
   const auto found = range::chunk_at_or_after(impl_->chunks_, offset);
   if (found == impl_->chunks_.end() || found->first > offset) return {};
   return found->second;

@@ -27,13 +27,20 @@ constexpr std::size_t page = 4096;
 constexpr std::size_t buffers_of_a_thread = 2;
 constexpr unsigned most_threads = 64;
 
+constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365);
+
 using Tags = std::set<std::string>;
 
 Entries those_that_are(State state, const Entries& entries) {
   Entries found;
   for (const auto& each : entries)
-    if (each->state == state) found.push_back(each);
+    if (each->state == state && !each->is_gone()) found.push_back(each);
   return found;
+}
+
+[[gnu::cold]] Failure negative_wait(std::string_view call, std::chrono::milliseconds wait) {
+  return invalid_use(call, fmt::format("device_wait = {} ms", wait.count()), "A wait is not negative",
+                     "Give 0 to wait for nothing");
 }
 
 [[gnu::cold]] Failure is_asleep(const Entry& entry) {
@@ -70,7 +77,7 @@ const MappedRange& SleepableRange::range() const {
   return entry_->range;
 }
 DeviceAddress SleepableRange::address() const noexcept {
-  return entry_->range.address();
+  return entry_->address;
 }
 bool SleepableRange::asleep() const noexcept {
   return entry_->state != State::awake;
@@ -111,7 +118,9 @@ class SleepableMemory::Impl {
     Entries entries_;
   };
 
-  Result<Claim> claim(std::string_view call, std::span<const std::string> asked, std::chrono::milliseconds wait);
+  // Of all groups where none are named.
+  Result<Claim> claim(std::string_view call, std::optional<std::span<const std::string>> asked,
+                      std::chrono::milliseconds wait);
   void add(std::list<std::weak_ptr<Entry>>& members) noexcept;
   Entries living() const;
   Result<SleepReport> sleep(std::span<const std::string> tags, const SleepOptions& options);
@@ -165,13 +174,15 @@ void SleepableMemory::Impl::release(const Tags& tags) noexcept {
 }
 
 Result<SleepableMemory::Impl::Claim> SleepableMemory::Impl::claim(std::string_view call,
-                                                                  std::span<const std::string> asked,
+                                                                  std::optional<std::span<const std::string>> asked,
                                                                   std::chrono::milliseconds wait) {
-  Tags tags(asked.begin(), asked.end());
+  Tags tags;
+  if (asked) tags.insert(asked->begin(), asked->end());
   const auto deadline = deadline_after(wait);
   const auto is_claimed = [&](const std::string& each) { return claimed_.contains(each); };
+  const auto is_free = [&] { return asked ? std::none_of(tags.begin(), tags.end(), is_claimed) : claimed_.empty(); };
   std::unique_lock lock(mutex_);
-  if (!released_.wait_until(lock, deadline, [&] { return std::none_of(tags.begin(), tags.end(), is_claimed); })) {
+  if (!released_.wait_until(lock, deadline, is_free)) {
     Failure failure;
     failure.kind = ErrorKind::timed_out;
     failure.call = call;
@@ -180,6 +191,9 @@ Result<SleepableMemory::Impl::Claim> SleepableMemory::Impl::claim(std::string_vi
     failure.way_out = "Let one thread change a group, or wait longer";
     return failure;
   }
+  if (!asked)
+    for (const auto& each : entries_)
+      if (const auto entry = each.lock()) tags.insert(entry->tag);
   Entries entries = living_of(tags);
   for (const std::string& tag : tags)
     if (std::none_of(entries.begin(), entries.end(), [&](const auto& each) { return each->tag == tag; })) {
@@ -206,19 +220,20 @@ Result<void> SleepableMemory::Impl::fall_asleep(sleep::FallingAsleep& attempt, c
 }
 
 Result<SleepReport> SleepableMemory::Impl::sleep(std::span<const std::string> tags, const SleepOptions& options) {
-  const auto wait = options.device_wait.value_or(options_.device_wait);
+  if (options.device_wait && *options.device_wait < std::chrono::milliseconds::zero())
+    return negative_wait("SleepableMemory::sleep", *options.device_wait);
+  const auto wait = std::min(options.device_wait.value_or(options_.device_wait), longest_wait);
   auto claimed = claim("SleepableMemory::sleep", tags, wait);
   if (!claimed) return claimed.failure();
   const sleep::Change change(those_that_are(State::awake, claimed->entries()), State::awake);
   sleep::FallingAsleep attempt(driver_, change.entries());
   const auto result = fall_asleep(attempt, options, wait, copy_options());
-  const SleepReport report = attempt.give_back();  // of those that sleep now, also where others do not
   if (!result) return result.failure();
-  return report;
+  return attempt.give_back();
 }
 
 Result<WakeReport> SleepableMemory::Impl::wake(std::span<const std::string> tags) {
-  auto claimed = claim("SleepableMemory::wake", tags, options_.device_wait);
+  auto claimed = claim("SleepableMemory::wake", tags, std::min(options_.device_wait, longest_wait));
   if (!claimed) return claimed.failure();
   const sleep::Change change(those_that_are(State::asleep, claimed->entries()), State::asleep);
   sleep::Waking attempt(driver_, change.entries());
@@ -246,8 +261,7 @@ SleepableMemory SleepableMemory::create(const Driver& driver, const SleepableMem
     refuse(fmt::format("staging_bytes = {}, copy_threads = {}", options.staging_bytes, options.copy_threads),
            "Each thread needs two pages", "Give more bytes, 64 MiB for instance, or fewer threads");
   if (options.device_wait < std::chrono::milliseconds::zero())
-    refuse(fmt::format("device_wait = {} ms", options.device_wait.count()), "A wait is not negative",
-           "Give 0 to wait for nothing");
+    raise(negative_wait("SleepableMemory::create", options.device_wait));
   return SleepableMemory(std::make_unique<Impl>(driver, options));
 }
 
@@ -319,11 +333,13 @@ GroupState SleepableMemory::state(const std::string& tag) const {
 }
 
 SleepHoldings SleepableMemory::holdings() const {
-  const auto all = tags();
-  const auto claim = impl_->claim("SleepableMemory::holdings", all, impl_->options_.device_wait).value();
+  const auto claim =
+      impl_->claim("SleepableMemory::holdings", std::nullopt, std::min(impl_->options_.device_wait, longest_wait))
+          .value();
   SleepHoldings held;
   std::set<const sleep::SleepingMemory*> known;
   for (const auto& each : claim.entries()) {
+    if (each->is_gone()) continue;
     held.awake_bytes += each->range.mapped_bytes();
     for (const sleep::Place& place : each->places)
       if (!place.mapped && known.insert(place.memory.get()).second) held.asleep_bytes += place.memory->bytes;

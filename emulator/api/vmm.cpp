@@ -51,13 +51,12 @@ CUresult EmulatedDriver::cuMemMap(CUdeviceptr pointer, size_t size, size_t offse
 
 CUresult EmulatedDriver::cuMemUnmap(CUdeviceptr pointer, size_t size) {
   return initialised([&]() -> Answer {
-    const Configuration& configuration = machine_.configuration();
-    if (configuration.mode == Mode::strict && !configuration.is_off(text(Rule::unmap_not_in_use).id)) {
+    if (const auto user = engine_.first_unfinished_touching(pointer, size)) {
       Answer allowed = machine_.with_memory([&](VirtualMemory& memory) { return memory.check_unmap(pointer, size); });
       if (!allowed.ok()) return allowed;
-      if (const auto user = engine_.first_unfinished_touching(pointer, size))
-        return {CUDA_ERROR_INVALID_VALUE, Rule::unmap_not_in_use,
-                fmt::format("{:#x} + {} is still used by a {}", pointer, size, user->description)};
+      Answer refused = machine_.tolerated(
+          Rule::unmap_not_in_use, fmt::format("{:#x} + {} is still used by a {}", pointer, size, user->description));
+      if (!refused.ok()) return refused;
     }
     return machine_.with_memory([&](VirtualMemory& memory) { return memory.unmap(pointer, size); });
   });

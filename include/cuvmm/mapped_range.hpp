@@ -129,8 +129,8 @@ class RangeObservation {
 //
 // Thread-safety: uses() and what it offers may be called by any thread at any time; all else by one thread at a time.
 // No lock is held while the driver, an observer or a hook is called; those may ask the range that calls them, and
-// change others, but changing that range itself is refused. A moved-from range may only be assigned to or
-// destroyed.
+// change others, but changing that range itself is refused. A moved-from or closed range may be
+// assigned to or destroyed, and asked for its numbers, which are 0; changes of it are refused.
 class MappedRange {
  public:
   // Reserves the addresses; nothing is mapped yet. Throws InvalidUse for options that clash, OutOfAddressSpace, and
@@ -283,7 +283,7 @@ class MappedRange {
   friend class DeviceBuffer;  // a range that it leaves and the one that follows have the same uses
   friend Result<void> try_append_all(std::span<const RangeAppend> appends);
   friend struct sleep::Entry;
-  // As try_unmap, whoever has pinned the range.
+  // As try_unmap, whoever has pinned the range; waits for the device also with a retire queue.
   Result<void> unmap_despite_pins(std::string_view call, std::size_t offset, std::size_t bytes);
   explicit MappedRange(std::unique_ptr<Impl> impl) noexcept;
 

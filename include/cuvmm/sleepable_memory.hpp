@@ -62,11 +62,12 @@ struct SleepOptions {
 
 // What sleep() did; bytes of ranges that slept already are not among them.
 struct SleepReport {
-  std::size_t ranges = 0;            // that fell asleep
-  std::size_t bytes_given_back = 0;  // of physical memory, to the driver
-  std::size_t bytes_held_by_others =
-      0;                        // of physical memory that others share or have exported, and that is still there
-  std::size_t bytes_saved = 0;  // of content, to host memory or files
+  std::size_t ranges = 0;  // that fell asleep
+  // Of physical memory that this process holds no more. Where another process has imported it, or it was imported from
+  // there, it is free only when that one lets go as well, which the driver does not tell.
+  std::size_t bytes_given_back = 0;
+  std::size_t bytes_held_by_others = 0;  // of physical memory that others in this process share
+  std::size_t bytes_saved = 0;           // of content, to host memory or files
 };
 
 // A range that woke without its content.
@@ -98,13 +99,13 @@ struct SleepHoldings {
 // A range in a group. Address, size, rights, observers and the order of its chunks stay while it sleeps. When this
 // goes, so do the range and its backup, asleep or not.
 //
-// Thread-safety: as MappedRange, but for address(), size(), asleep() and the names, which any thread may ask. A
+// Thread-safety: as MappedRange, but for address(), asleep() and the names, which any thread may ask. A
 // moved-from one may only be assigned to or destroyed.
 class SleepableRange {
  public:
   // The range. Throws InvalidUse while it sleeps, or is falling asleep or waking in another thread: so that a launch
   // that would use it does not happen. What is got is used before the group is put to sleep; growing and giving back
-  // are as ever, but it must not be moved away.
+  // are as ever. A range that was closed or moved away is no member of its group any more.
   [[nodiscard]] MappedRange& range();
   [[nodiscard]] const MappedRange& range() const;
 
@@ -139,7 +140,8 @@ class SleepableRange {
 // - A pinned range (published, registered) is refused, and one whose memory others share, before anything is changed.
 // - Pages change: generation() of the range grows, and observers are told, before_unmap when it falls asleep, after_map
 //   for each chunk when it wakes (before the content is copied back).
-// - An alias between ranges of groups that sleep in one call, or within a range, is one again when they wake.
+// - An alias within a range, or between ranges of one group, is one again when they wake. Groups that share memory are
+//   refused: each would wake with memory of its own.
 //
 // Thread-safe: a group that sleeps or wakes keeps others usable; two calls for one group come one after the other. No
 // lock is held while the driver is called. Memory that was imported from elsewhere wakes as memory of its own.
@@ -177,6 +179,7 @@ class SleepableMemory {
   [[nodiscard]] std::vector<std::string> tags() const;  // of living ranges, in alphabetical order
   // Throws InvalidUse for a tag that no living range has.
   [[nodiscard]] GroupState state(const std::string& tag) const;
+  // Waits for calls that change groups. Not while other threads change ranges that are awake, nor from an observer.
   [[nodiscard]] SleepHoldings holdings() const;
   [[nodiscard]] const Driver& driver() const noexcept;
 

@@ -175,7 +175,9 @@ class MappedRange::Impl {
   std::vector<std::shared_ptr<const RangeObserver>> observers() const;
   void tell_before_unmap(const Extent& extent) const;
   template <class Unmap>
-  Result<void> tell_and_unmap(const Extent& chunks, Unmap&& unmap);
+  Result<void> tell_and_unmap(std::string_view call, const Extent& chunks, Pins pins, bool retires, Unmap&& unmap);
+  std::vector<Extent> runs_in(const Extent& extent) const;
+  void tell_what_is_there(const Extent& extent) const noexcept;
   void tell_of_end(const Extent& extent) const;  // as before unmapping, which nothing stops
   void tell_after_map(const Extent& extent) const noexcept;
 

@@ -92,16 +92,39 @@ void tell_after_map_each(std::span<const std::shared_ptr<const RangeObserver>> o
 
 }  // namespace
 
+// Chunks side by side are one.
+std::vector<MappedRange::Impl::Extent> MappedRange::Impl::runs_in(const Extent& extent) const {
+  std::vector<Extent> runs;
+  for (auto each = chunks_.lower_bound(extent.offset); each != chunks_.end() && each->first < extent.end(); ++each) {
+    if (runs.empty() || runs.back().end() != each->first)
+      runs.push_back(range::extent_of(*each));
+    else
+      runs.back().bytes += each->second.size();
+  }
+  return runs;
+}
+
 // Those that were told before one throws hear that it did not happen.
 void MappedRange::Impl::tell_before_unmap(const Extent& extent) const {
   const auto all = observers();
+  const auto runs = all.empty() ? std::vector<Extent>() : runs_in(extent);
   for (std::size_t told = 0; told < all.size(); ++told) {
     try {
       if (all[told]->before_unmap) all[told]->before_unmap(extent.offset, extent.bytes);
     } catch (...) {
-      tell_after_map_each(std::span(all).first(told), extent);
+      for (const Extent& each : runs) tell_after_map_each(std::span(all).first(told), each);
       throw;
     }
+  }
+}
+
+// After they were told of an extent, of which some chunks may be gone and some are not.
+void MappedRange::Impl::tell_what_is_there(const Extent& extent) const noexcept {
+  if (observers_.empty()) return;
+  try {
+    for (const Extent& each : runs_in(extent)) tell_after_map(each);
+  } catch (const std::bad_alloc&) {
+    report_cleanup_failure(Failure{});
   }
 }
 
@@ -126,14 +149,18 @@ void MappedRange::Impl::tell_after_map(const Extent& extent) const noexcept {
 
 // Observers that were told hear of what stays all the same, however the unmapping ends.
 template <class Unmap>
-Result<void> MappedRange::Impl::tell_and_unmap(const Extent& chunks, Unmap&& unmap) {
+Result<void> MappedRange::Impl::tell_and_unmap(std::string_view call, const Extent& chunks, Pins pins, bool retires,
+                                               Unmap&& unmap) {
   tell_before_unmap(chunks);
   try {
-    Result<void> result = unmap();
-    if (!result) tell_after_map(chunks);
+    // Observers may have pinned the range, or given work to the device.
+    Result<void> result = observers_.empty() ? Result<void>() : allow_unmap(call, chunks, pins);
+    if (result && !observers_.empty() && !retires) result = wait_for_device(call);
+    if (result) result = unmap();
+    if (!result) tell_what_is_there(chunks);
     return result;
   } catch (...) {
-    tell_after_map(chunks);
+    tell_what_is_there(chunks);
     throw;
   }
 }
@@ -203,9 +230,10 @@ Result<void> MappedRange::Impl::unmap(std::string_view call, std::size_t offset,
   const Extent chunks = chunks_in(extent);
   if (chunks.bytes == 0) return {};
   // Observers are told when nothing but the driver itself can stand in the way.
-  if (!options_.retire_queue)
+  const bool retires = options_.retire_queue && pins == Pins::heeded;
+  if (!retires)
     if (auto waited = wait_for_device(call); !waited) return waited;
-  return tell_and_unmap(chunks, [&] { return options_.retire_queue ? retire(chunks) : unmap_now(chunks); });
+  return tell_and_unmap(call, chunks, pins, retires, [&] { return retires ? retire(chunks) : unmap_now(chunks); });
 }
 
 Result<void> MappedRange::Impl::truncate(std::size_t bytes) {
@@ -283,7 +311,10 @@ Result<SharedPhysicalMemory> MappedRange::Impl::replace(std::size_t offset, cons
   ChunkMap with_previous;
   with_new.emplace(offset, memory);
   with_previous.emplace(offset, previous);
-  if (auto unmapped = tell_and_unmap(extent, [&] { return unmap_now(extent); }); !unmapped) return unmapped.failure();
+  if (auto unmapped =
+          tell_and_unmap("MappedRange::replace", extent, Pins::heeded, false, [&] { return unmap_now(extent); });
+      !unmapped)
+    return unmapped.failure();
   Result<void> result;
   std::exception_ptr thrown;
   ChunkMap* const renewed = remap_one_of({&with_new, &with_previous}, result, thrown);
@@ -309,10 +340,17 @@ void MappedRange::Impl::close() {
   addresses_->clear_quarantine({0, addresses_->size()}).value();
   wait_for_retired("MappedRange::close", {0, addresses_->size()}).value();
   if (!chunks_.empty()) tell_before_unmap(chunks_in(whole));
+  try {
+    allow_unmap("MappedRange::close", whole).value();
+    if (!observers_.empty()) wait_for_device("MappedRange::close").value();
+  } catch (...) {
+    tell_what_is_there(whole);
+    throw;
+  }
   const auto conclude = [&] {
     size_ = range::end_of(chunks_);
     ++generation_;
-    if (!chunks_.empty()) tell_after_map(chunks_in(whole));  // of those that stay
+    tell_what_is_there(whole);
   };
   Result<void> unmapped;
   try {

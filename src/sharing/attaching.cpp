@@ -24,27 +24,12 @@ std::optional<Failure> wrong_with(std::string_view name, const AttachOptions& op
   return std::nullopt;
 }
 
-// The terms, and the answer about the first chunks, which is asked for at once: waiting for a reply costs more than an
-// answer that turns out to be of no use.
-struct Offer {
-  Terms terms;
-  Message chunks;
-};
-
-Result<Offer> ask_for_offer(DescriptorSocket& publisher, std::string_view name, AccessRights rights,
-                            const Locality& here, const Deadline& deadline) {
-  const auto attach = encode(AttachRequest{std::string(name), rights, here});
-  const auto fetch = encode(FetchRequest{0});
-  const MessageView requests[] = {{.kind = attach_message, .bytes = attach}, {.kind = fetch_message, .bytes = fetch}};
-  auto answers = publisher.try_ask_all(requests, deadline);
-  const Result<Message>& first = answers.front();
-  if (!first) return first.failure();
-  const auto terms = first->kind == terms_message ? decode_terms(first->bytes) : std::nullopt;
+Result<Terms> terms_in(const Result<Message>& answer, const DescriptorSocket& publisher, AccessRights rights) {
+  if (!answer) return answer.failure();
+  const auto terms = answer->kind == terms_message ? decode_terms(answer->bytes) : std::nullopt;
   if (!terms || terms->rights != rights || terms->standing.chunks == 0)
     return wrong_answer(publisher, "the terms cannot be read, or are others than were asked for");
-  Result<Message>& chunks = answers.back();
-  if (!chunks) return chunks.failure();
-  return Offer{*terms, std::move(chunks).value()};
+  return *terms;
 }
 
 // Reserves, once, exactly what is needed; nobody may access it yet.
@@ -71,13 +56,20 @@ Result<std::unique_ptr<AttachedRange::Impl>> AttachedRange::Impl::attach(const D
                                                                          const Deadline& deadline) try {
   if (auto wrong = wrong_with(name, options)) return *wrong;
   ChunkImporter importer(driver);
-  auto offer = ask_for_offer(publisher, name, options.rights, Locality::of(driver), deadline);
-  if (!offer) return offer.failure();
-  const Terms& terms = offer->terms;
+  // The first chunks are asked for with the terms: waiting for a reply costs more than one that turns out to be of no
+  // use.
+  const auto attach = encode(AttachRequest{std::string(name), options.rights, Locality::of(driver)});
+  const auto fetch = encode(FetchRequest{0});
+  const MessageView requests[] = {{.kind = attach_message, .bytes = attach}, {.kind = fetch_message, .bytes = fetch}};
+  auto answers = publisher.try_ask_all(requests, deadline);
+  const auto offered = terms_in(answers.front(), publisher, options.rights);
+  if (!offered) return offered.failure();
+  if (!answers.back()) return answers.back().failure();
+  const Terms& terms = *offered;
   const Standing& standing = terms.standing;
   const auto chunks = importer.import_from(
       publisher, {.publication = standing.publication, .until = standing.chunks, .extent = standing.extent}, deadline,
-      std::move(offer->chunks));
+      std::move(answers.back()).value());
   if (!chunks) return chunks.failure();
   const Location granted =
       options.device ? Location::device(*options.device) : chunks->front().memory.properties().location;

@@ -408,7 +408,7 @@ Result<Message> DescriptorSocket::try_ask(const MessageView& request, const Dead
 
 std::vector<Result<Message>> DescriptorSocket::try_ask_all(std::span<const MessageView> requests,
                                                            const Deadline& deadline) {
-  constexpr std::string_view call = "DescriptorSocket::ask_all";
+  constexpr std::string_view call = "DescriptorSocket::ask";
   std::vector<Result<std::uint32_t>> numbers;
   for (const MessageView& each : requests)
     numbers.push_back(send_request(call, each, deadline, numbers.empty() ? 0 : numbers.front().value_or(0)));
@@ -419,12 +419,6 @@ std::vector<Result<Message>> DescriptorSocket::try_ask_all(std::span<const Messa
   // Sending a later one may have been what learned why the peer has ended.
   for (auto& each : replies)
     if (!each && each.failure().kind == ErrorKind::peer_gone && !replies.back()) each = replies.back().failure();
-  return replies;
-}
-
-std::vector<Message> DescriptorSocket::ask_all(std::span<const MessageView> requests, const Deadline& deadline) {
-  std::vector<Message> replies;
-  for (auto& each : try_ask_all(requests, deadline)) replies.push_back(std::move(each).value());
   return replies;
 }
 

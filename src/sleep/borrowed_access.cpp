@@ -14,12 +14,17 @@ bool suffices(AccessRights rights, AccessRights needed) noexcept {
 
 }  // namespace
 
-Location copier_of(const MappedRange& range, const Location& memory) {
+Location copier_of(const MappedRange& range, const Location& memory, AccessRights needed) {
+  const auto& grants = range.grants();
+  const auto has_rights = [&](const AccessGrant& each) { return suffices(each.rights, needed); };
+  const auto is_device = [](const AccessGrant& each) { return each.location.kind == LocationKind::device; };
+  for (const AccessGrant& each : grants)
+    if (has_rights(each) && is_device(each) && each.location == memory) return memory;
+  for (const AccessGrant& each : grants)
+    if (has_rights(each) && is_device(each)) return each.location;
   if (memory.kind == LocationKind::device) return memory;
-  for (const AccessGrant& each : range.grants())
-    if (each.location.kind == LocationKind::device && suffices(each.rights, AccessRights::read)) return each.location;
-  for (const AccessGrant& each : range.grants())
-    if (suffices(each.rights, AccessRights::read)) return each.location;
+  for (const AccessGrant& each : grants)
+    if (has_rights(each)) return each.location;
   return Location::host();
 }
 

@@ -8,9 +8,9 @@
 
 namespace cuvmm::sleep {
 
-// Who copies the bytes of memory that lies there: its own device; of memory of the host, a device that may read it, or
-// the CPU.
-[[nodiscard]] Location copier_of(const MappedRange& range, const Location& memory);
+// Who copies the bytes of memory that lies there: its own device, if it has the rights, or else a device that has them;
+// of memory of the host, the CPU before a device that has them not.
+[[nodiscard]] Location copier_of(const MappedRange& range, const Location& memory, AccessRights needed);
 
 // Gives the location at least these rights, and takes them back at the end of its life: what fails then goes to the
 // clean-up failure handler.

@@ -15,21 +15,28 @@ enum class State : unsigned char { awake, changing, asleep };
 
 struct Entry {
   Entry(std::string its_tag, std::string its_name, MappedRange&& its_range, const SleepPolicy& its_policy)
-      : tag(std::move(its_tag)), name(std::move(its_name)), policy(its_policy), range(std::move(its_range)) {}
+      : tag(std::move(its_tag)),
+        name(std::move(its_name)),
+        policy(its_policy),
+        address(its_range.address()),
+        range(std::move(its_range)) {}
 
   // "range 'layers' of group 'weights' at 0x7f0000000000".
   [[nodiscard]] std::string description() const;
 
   // Makes the content as long as it was: mapping a chunk makes all of it content.
   Result<void> restore_size() { return range.try_truncate(size); }
-  // Unmaps whole chunks. Whoever puts ranges to sleep has asked for pins before.
+  // Unmaps whole chunks, now. Whoever puts ranges to sleep has asked for pins before.
   Result<void> unmap(std::string_view call, std::size_t offset, std::size_t bytes) {
     return range.unmap_despite_pins(call, offset, bytes);
   }
+  // Closed or moved away by its user.
+  [[nodiscard]] bool is_gone() const noexcept { return range.impl_ == nullptr; }
 
   const std::string tag;
   const std::string name;
   const SleepPolicy policy;
+  const DeviceAddress address;
 
   MappedRange range;
   std::atomic<State> state = State::awake;

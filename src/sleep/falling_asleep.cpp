@@ -25,7 +25,7 @@ bool keeps_content(const Entry& entry) noexcept {
 
 std::string Entry::description() const {
   const std::string called = name.empty() ? std::string("range") : fmt::format("range '{}'", name);
-  return fmt::format("{} of group '{}' at {:#x}", called, tag, range.address().value);
+  return fmt::format("{} of group '{}' at {:#x}", called, tag, address.value);
 }
 
 Result<void> FallingAsleep::plan(bool despite_pins) {
@@ -41,7 +41,7 @@ Result<void> FallingAsleep::plan(bool despite_pins) {
 }
 
 FallingAsleep::Found& FallingAsleep::found(Entry& entry, const SharedPhysicalMemory& share) {
-  const auto [place, is_new] = index_.try_emplace(&share.memory(), found_.size());
+  const auto [place, is_new] = index_.try_emplace({entry.tag, &share.memory()}, found_.size());
   if (!is_new) return found_[place->second];
   Found& found = found_.emplace_back();
   found.share = share;
@@ -68,12 +68,14 @@ void FallingAsleep::add(Entry& entry, const ChunkInfo& chunk) {
 
 Result<void> FallingAsleep::refuse_what_is_shared() const {
   for (const Found& each : found_) {
-    const long others = each.share.shares() - each.mappings - 1;
+    const long own =
+        std::count_if(found_.begin(), found_.end(), [&](const Found& one) { return one.share == each.share; });
+    const long others = each.share.shares() - each.mappings - own;
     if (others > 0)
       return invalid_use(sleeping, fmt::format("{}, offset = {}", each.entry->description(), each.offset),
                          fmt::format("Its memory there has {} more share{}, so that it would not be given back", others,
                                      others == 1 ? "" : "s"),
-                         "Put ranges that share memory to sleep in one call, drop other shares, or pass "
+                         "Put ranges that share memory into one group, drop other shares, or pass "
                          "SleepOptions::despite_pins");
   }
   return {};
@@ -104,7 +106,7 @@ Result<void> FallingAsleep::make_backup_of(Entry& entry) {
   if (bytes == 0) return {};
   if (!entry.backup || entry.backup->size() < bytes) {
     entry.backup.reset();  // before there is another one
-    const Location copier = copier_of(entry.range, entry.range.properties().location);
+    const Location copier = copier_of(entry.range, entry.range.properties().location, AccessRights::read);
     const DeviceOrdinal ordinal(copier.kind == LocationKind::device ? copier.id : 0);
     auto made = make_backup(driver_.device(ordinal), entry.policy, bytes);
     if (!made) return made.failure();
@@ -169,13 +171,22 @@ void FallingAsleep::map_again(Entry& entry, Places places) {
   entry.state = State::asleep;
 }
 
+FallingAsleep::~FallingAsleep() {
+  try {
+    give_back();
+  } catch (...) {
+    report_current_exception(sleeping);
+  }
+}
+
 SleepReport FallingAsleep::give_back() {
   std::set<std::shared_ptr<PhysicalSource>> sources;
+  for (const Found& each : found_) sources.insert(each.memory->source);
   for (Found& each : found_) {
     (each.share.shares() == 1 ? report_.bytes_given_back : report_.bytes_held_by_others) += each.share.size();
     each.share = {};
-    sources.insert(each.memory->source);
   }
+  found_.clear();
   if (report_.ranges == 0) return report_;
   for (const auto& each : sources) each->trim();  // what is kept for re-use is not given back
   return report_;

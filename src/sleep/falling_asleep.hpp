@@ -4,6 +4,8 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "sleep/content_copy.hpp"
@@ -18,6 +20,11 @@ class FallingAsleep {
   using Clock = std::chrono::steady_clock;
 
   FallingAsleep(const Driver& driver, const Entries& entries) : driver_(driver), entries_(entries) {}
+  FallingAsleep(const FallingAsleep&) = delete;
+  FallingAsleep& operator=(const FallingAsleep&) = delete;
+  FallingAsleep(FallingAsleep&&) = delete;
+  FallingAsleep& operator=(FallingAsleep&&) = delete;
+  ~FallingAsleep();
 
   // What there is; refuses what others hold on to unless told not to.
   Result<void> plan(bool despite_pins);
@@ -25,7 +32,8 @@ class FallingAsleep {
   // Copies what is to be kept.
   Result<void> save(const CopyOptions& options);
   Result<void> unmap();
-  // Gives back what is not held by others any more, to the driver.
+  // Gives back what is not held by others any more, to the driver. Also where others do not sleep; at the latest when
+  // this goes.
   SleepReport give_back();
 
  private:
@@ -49,7 +57,8 @@ class FallingAsleep {
   const Driver& driver_;
   const Entries& entries_;
   std::vector<Found> found_;  // in the order of ranges and offsets
-  std::map<const PhysicalMemory*, std::size_t> index_;
+  // Groups wake singly: what two of them share is found for each.
+  std::map<std::pair<std::string, const PhysicalMemory*>, std::size_t> index_;
   std::map<Entry*, Places> places_;
   SleepReport report_;
 };

@@ -2,6 +2,7 @@
 
 #include "clean_up.hpp"
 #include "cuvmm/context.hpp"
+#include "relaxed_capture_mode.hpp"
 #include "report_exception.hpp"
 
 namespace cuvmm::sleep {
@@ -9,6 +10,7 @@ namespace cuvmm::sleep {
 using driver::EntryPoint;
 
 Result<PinnedMemory> PinnedMemory::allocate(const Device& device, std::size_t bytes) {
+  const RelaxedCaptureMode relaxed(device.driver().interface());
   const CurrentContext context(device);
   void* pointer = nullptr;
   auto allocated = driver::try_call<EntryPoint::cuMemHostAlloc>(device.driver().interface(), &pointer, bytes,
@@ -23,6 +25,7 @@ PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
 PinnedMemory::~PinnedMemory() {
   if (bytes_.data() == nullptr) return;
   try {
+    const RelaxedCaptureMode relaxed(device_.driver().interface());
     const CurrentContext context(device_);
     clean_up<EntryPoint::cuMemFreeHost>(device_.driver().interface(), bytes_.data());
   } catch (...) {

@@ -26,7 +26,7 @@ Result<void> copy_content_of_ranges(const Driver& driver, std::span<const Mapped
   std::map<Location, std::vector<Piece>, ByKindAndNumber> pieces;
   std::map<Entry*, std::set<Location, ByKindAndNumber>> copiers;
   for (const MappedContent& each : content) {
-    const Location copier = copier_of(each.entry->range, each.memory->properties.location);
+    const Location copier = copier_of(each.entry->range, each.memory->properties.location, needed);
     copiers[each.entry].insert(copier);
     pieces[copier].push_back(
         {each.entry->range.address() + each.offset, each.memory->backup.get(), each.memory->at, each.memory->content});

@@ -22,7 +22,7 @@ std::size_t content_at(const Entry& entry, const Place& place) noexcept {
 }
 
 Result<void> fill(const Driver& driver, Entry& entry, const Place& place, std::uint8_t value) {
-  const Location copier = copier_of(entry.range, place.memory->properties.location);
+  const Location copier = copier_of(entry.range, place.memory->properties.location, AccessRights::read_write);
   const std::size_t bytes = content_at(entry, place);
   const auto access = BorrowedAccess::borrow(entry.range, copier, AccessRights::read_write);
   if (!access) return access.failure();

@@ -65,12 +65,19 @@ TEST_P(PendingWork, StopsUnmappingInStrictModeUntilItIsDone) {
   EXPECT_ANSWER(SUCCESS, *driver, cuMemUnmap(range, chunk));
 }
 
-TEST_P(PendingWork, FailsAfterUnmappingInFaithfulMode) {
-  Emulated driver(stepped(Mode::faithful));
-  const CUdeviceptr range = driver.mapped(), other = driver.mapped();
+TEST_P(PendingWork, FailsAfterUnmappingInFaithfulModeWhichWarns) {
+  Configuration configuration = stepped(Mode::faithful);
+  std::string warned;
+  configuration.on_warning = [&](const std::string& line) { warned += line; };
+  Emulated driver(configuration);
+  const CUdeviceptr range = driver.mapped(), other = driver.mapped(), unrelated = driver.mapped();
   const CUcontext second = driver.use(1), first = driver.use(0);
   EXPECT_EQ(GetParam().submit(driver, range, other), CUDA_SUCCESS);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemUnmap(unrelated, chunk));
+  EXPECT_EQ(warned, "");
   EXPECT_ANSWER(SUCCESS, *driver, cuMemUnmap(range, chunk));
+  EXPECT_NE(warned.find("UNMAP-NOT-WHILE-IN-USE"), std::string::npos) << warned;
+  EXPECT_NE(warned.find(GetParam().described), std::string::npos) << warned;
   EXPECT_EQ(driver->cuCtxSynchronize(), GetParam().fault);
   EXPECT_EQ(driver->cuCtxSynchronize(), GetParam().fault);
   EXPECT_ANSWER(SUCCESS, *driver, cuCtxSetCurrent(second));

@@ -18,6 +18,7 @@
 
 namespace cuvmm::sharing {
 
+class AttachedRange;
 class DescriptorListener;
 struct HandleOfMemory;
 
@@ -92,13 +93,6 @@ class DescriptorSocket {
   }
   [[nodiscard]] Result<Message> try_ask(const MessageView& request, const Deadline& deadline);
 
-  // Sends several requests, and then waits for their replies: a single round trip. ask_all() throws the first failure;
-  // try_ask_all() has a result for each request, in the same order. Where the peer refuses one and ends, what it was
-  // asked later has failed for the same reason.
-  [[nodiscard]] std::vector<Message> ask_all(std::span<const MessageView> requests, const Deadline& deadline);
-  [[nodiscard]] std::vector<Result<Message>> try_ask_all(std::span<const MessageView> requests,
-                                                         const Deadline& deadline);
-
   // Answers a request: with a message, or with why not, which is thrown at the other end.
   void reply(const Message& request, const MessageView& answer, const Deadline& deadline) {
     try_reply(request, answer, deadline).value();
@@ -116,6 +110,7 @@ class DescriptorSocket {
   void close() noexcept { socket_.close(); }
 
  private:
+  friend class AttachedRange;
   friend class DescriptorListener;
   friend Result<void> try_send_handles(DescriptorSocket& socket, std::span<const HandleOfMemory> handles,
                                        const Deadline& deadline);
@@ -135,6 +130,10 @@ class DescriptorSocket {
                                          const Deadline& deadline);
   [[nodiscard]] Result<Message> receive_any(std::string_view call, const Deadline& deadline);
   [[nodiscard]] Result<Message> receive_any(std::string_view call, Patience& patience);
+  // Sends a few small requests, and then waits for their replies, which come in the same order: a single round trip. A
+  // result for each. Where the peer refuses one and ends, those that follow have failed for the same reason.
+  [[nodiscard]] std::vector<Result<Message>> try_ask_all(std::span<const MessageView> requests,
+                                                         const Deadline& deadline);
   [[nodiscard]] Result<std::uint32_t> send_request(std::string_view call, const MessageView& request,
                                                    const Deadline& deadline, std::uint32_t first_awaited = 0);
   [[nodiscard]] Result<Message> receive_reply(std::string_view call, std::uint32_t number, Patience& patience);

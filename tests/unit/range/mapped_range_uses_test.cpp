@@ -331,5 +331,68 @@ TEST(MappedRangeExploration, C01_C02_NoOrderUnmapsUnderWork) {
   for (std::uint64_t seed = 0; seed < 2000 && !testing::Test::HasFailure(); ++seed) explore(seed);
 }
 
+TEST_F(MappedRangeUses, WhatAnObserverPinsBeforeUnmappingStays) {
+  auto range = MappedRange::create(machine_.driver(), small());
+  range.append(4_MiB);
+  const auto fresh = range.source()->acquire({}, 2_MiB);
+  RangePin pin;
+  int stayed = 0;
+  const auto observation = range.observe({.before_unmap = [&](std::size_t, std::size_t) { pin = range.pin("late"); },
+                                          .after_map = [&](std::size_t, std::size_t) { ++stayed; }});
+  int refused = 0;
+  const auto expect_refusal = [&](auto&& change) {
+    pin = {};
+    EXPECT_THROW(change(), InvalidUse);
+    EXPECT_EQ(range.mapped_bytes(), 4_MiB);
+    EXPECT_EQ(stayed, ++refused);
+  };
+  expect_refusal([&] { range.unmap(0, 2_MiB); });
+  expect_refusal([&] { range.truncate(0); });
+  expect_refusal([&] { range.replace(0, fresh); });
+  expect_refusal([&] { range.close(); });
+  EXPECT_EQ(range.generation(), 0U);
+  expect_no_complaint();
+}
+
+TEST_F(MappedRangeUses, WorkThatAnObserverGivesTheDeviceIsWaitedFor) {
+  auto range = MappedRange::create(machine_.driver(), small());
+  range.append(2_MiB);
+  std::jthread opener;
+  const auto observation = range.observe({.before_unmap =
+                                              [&](std::size_t, std::size_t) {
+                                                hold_back_work_on(range);
+                                                opener = std::jthread([&] {
+                                                  std::this_thread::sleep_for(20ms);
+                                                  RetirementMachine::open(word_);
+                                                });
+                                              },
+                                          .after_map = {}});
+  range.unmap(0, 2_MiB);
+  EXPECT_EQ(range.mapped_bytes(), 0U);
+  expect_no_complaint();
+}
+
+TEST_F(MappedRangeUses, OfWhatStaysObserversHearWhereSomethingIsMapped) {
+  auto range = MappedRange::create(machine_.driver(), small());
+  range.append(10_MiB);
+  range.unmap(4_MiB, 2_MiB);
+  std::string heard;
+  const auto first = range.observe({.before_unmap = {}, .after_map = [&](std::size_t offset, std::size_t bytes) {
+                                      heard += std::to_string(offset >> 20) + "+" + std::to_string(bytes >> 20) + " ";
+                                    }});
+  bool refuses = true;
+  const auto second = range.observe({.before_unmap =
+                                         [&](std::size_t, std::size_t) {
+                                           if (refuses) throw std::runtime_error("in use");
+                                         },
+                                     .after_map = {}});
+  EXPECT_THROW(range.truncate(0), std::runtime_error);
+  EXPECT_EQ(heard, "0+4 6+4 ");
+  refuses = false;
+  range.truncate(0);
+  EXPECT_EQ(heard, "0+4 6+4 ");
+  expect_no_complaint();
+}
+
 }  // namespace
 }  // namespace cuvmm

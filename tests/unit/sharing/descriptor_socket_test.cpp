@@ -173,53 +173,6 @@ TEST(DescriptorSocket, C18_ALateReplyIsNotTakenForTheNextOne) {
   EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.receive(at_once())); }), ErrorKind::timed_out);
 }
 
-TEST(DescriptorSocket, AsksSeveralThingsInOneRoundTrip) {
-  auto [client, server] = DescriptorSocket::pair();
-  std::jthread answers([&, &s = server] {
-    const Message first = s.receive(soon());
-    const Message second = s.receive(soon());  // though the first is not answered yet
-    s.send({.kind = 77}, soon());
-    s.reply(first, {.kind = 98}, soon());
-    s.reply(second, {.kind = 99, .bytes = four}, soon());
-  });
-  const MessageView requests[] = {{.kind = greeting}, {.kind = greeting, .bytes = four}};
-  const auto replies = client.ask_all(requests, soon());
-  answers.join();
-  ASSERT_EQ(replies.size(), 2U);
-  EXPECT_EQ(replies[0].kind, 98);
-  EXPECT_EQ(replies[1].kind, 99);
-  EXPECT_EQ(replies[1].bytes, four);
-  EXPECT_EQ(client.receive(soon()).kind, 77) << "what came between is kept";
-  EXPECT_TRUE(client.ask_all({}, soon()).empty());
-}
-
-TEST(DescriptorSocket, ARefusalAnswersAllThatWasAskedAtOnce) {
-  const MessageView requests[] = {{.kind = greeting}, {.kind = greeting, .bytes = four}};
-  Failure no;
-  no.kind = ErrorKind::not_permitted;
-  {
-    auto [client, server] = DescriptorSocket::pair();
-    std::jthread answers([&, &s = server] {
-      const Message first = s.receive(soon());
-      const Message second = s.receive(soon());
-      s.reply(first, {.kind = 98}, soon());
-      static_cast<void>(s.try_reply(second, no, soon()));
-      s.reply(s.receive(soon()), {.kind = 97}, soon());
-    });
-    EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.ask_all(requests, soon())); }), ErrorKind::not_permitted);
-    EXPECT_EQ(client.ask({.kind = greeting}, soon()).kind, 97) << "the connection goes on";
-  }
-  // The peer refuses the first and ends, before or after the second is sent.
-  for (int round = 0; round < 200; ++round) {
-    auto [client, server] = DescriptorSocket::pair();
-    std::jthread answers([&, s = std::move(server)]() mutable {
-      static_cast<void>(s.try_reply(s.receive(soon()), no, soon()));
-      s.close();
-    });
-    EXPECT_EQ(kind_of([&, &s = client] { static_cast<void>(s.ask_all(requests, soon())); }), ErrorKind::not_permitted);
-  }
-}
-
 TEST(DescriptorSocket, KeepsNoMoreThanItsLimitsWhileItWaitsForAReply) {
   // What comes before the reply: so many messages of so many bytes and descriptors.
   const auto asked = [](int messages, std::size_t bytes, std::size_t descriptors) {

@@ -182,6 +182,9 @@ TEST_F(SharedRange, ANameThatIsNotPublishedIsRefused) {
   refusal_of(ErrorKind::invalid_use, [&] { return try_attach({}, "another"); });
   refusal_of(ErrorKind::invalid_use, [&] { return try_attach({}, ""); });
   refusal_of(ErrorKind::invalid_use, [&] { return try_attach({}, std::string(256, 'n')); });
+  // Whether the publisher ends before or after the chunks are asked for.
+  for (int round = 0; round < 200; ++round)
+    refusal_of(ErrorKind::invalid_use, [&] { return try_attach({}, "another"); });
   EXPECT_TRUE(try_attach());
 }
 

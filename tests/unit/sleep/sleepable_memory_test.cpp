@@ -237,7 +237,7 @@ TEST_F(SleepableMemoryTest, C48_APinnedRangeIsRefusedUnlessForced) {
   EXPECT_EQ(memory.sleep("group").ranges, 2U);
 }
 
-TEST_F(SleepableMemoryTest, SharedMemoryIsRefusedAndAliasesThatSleepTogetherStayAliases) {
+TEST_F(SleepableMemoryTest, SharedMemoryIsRefusedAndAliasesInOneGroupStayAliases) {
   auto memory = sleepable();
   auto original = range_of(4_MiB);
   auto alias = MappedRange::create(machine_.driver(), {.capacity = 16_MiB});
@@ -245,15 +245,17 @@ TEST_F(SleepableMemoryTest, SharedMemoryIsRefusedAndAliasesThatSleepTogetherStay
   alias.append(original.memory_at(2_MiB));
   const Bytes content = pattern(4_MiB, 5);
   copy_to_device(original, 0, content);
-  auto first = memory.add("one", std::move(original));
-  auto second = memory.add("two", std::move(alias), {.content = SleepingContent::discarded});
-  const Failure refused = refusal_of([&] { memory.sleep("one"); });
+  auto share = original.memory_at(2_MiB);
+  auto first = memory.add("group", std::move(original));
+  auto second = memory.add("group", std::move(alias), {.content = SleepingContent::discarded});
+  const Failure refused = refusal_of([&] { memory.sleep("group"); });
   EXPECT_EQ(refused.kind, ErrorKind::invalid_use);
-  EXPECT_NE(refused.message().find("2 more shares"), std::string::npos) << refused.message();
-  const SleepReport slept = memory.sleep({"one", "two"});
+  EXPECT_NE(refused.message().find("1 more share,"), std::string::npos) << refused.message();
+  share = {};
+  const SleepReport slept = memory.sleep("group");
   EXPECT_EQ(slept.bytes_given_back, 4_MiB);
   EXPECT_EQ(slept.bytes_saved, 4_MiB);
-  const WakeReport woke = memory.wake({"one", "two"});
+  const WakeReport woke = memory.wake("group");
   EXPECT_EQ(woke.bytes_mapped, 4_MiB);
   EXPECT_TRUE(woke.lost.empty()) << "the other range kept it";
   EXPECT_TRUE(holds(first.range(), content));
@@ -261,10 +263,47 @@ TEST_F(SleepableMemoryTest, SharedMemoryIsRefusedAndAliasesThatSleepTogetherStay
   copy_to_device(second.range(), 2_MiB, written);
   EXPECT_TRUE(holds(first.range(), written, 2_MiB));
   EXPECT_TRUE(holds(second.range(), written, 0));
+}
 
+TEST_F(SleepableMemoryTest, GroupsThatShareMemoryWakeWithMemoryOfTheirOwn) {
+  auto memory = sleepable();
+  auto original = range_of(2_MiB);
+  const Bytes content = pattern(2_MiB, 5);
+  copy_to_device(original, 0, content);
+  auto alias = MappedRange::create(machine_.driver(), {.capacity = 16_MiB});
+  alias.append(original.memory_at(0));
+  auto first = memory.add("one", std::move(original));
+  auto second = memory.add("two", std::move(alias));
+  EXPECT_EQ(refusal_of([&] { memory.sleep({"one", "two"}); }).kind, ErrorKind::invalid_use);
   EXPECT_EQ(memory.sleep("one", {.despite_pins = true}).bytes_held_by_others, 2_MiB);
   memory.wake("one");
-  EXPECT_TRUE(holds(first.range(), written, 2_MiB)) << "the same bytes, in memory of its own";
+  EXPECT_EQ(memory.sleep({"one", "two"}).ranges, 2U) << "they share nothing any more";
+  std::jthread other([&] { memory.wake("one"); });
+  memory.wake("two");
+  other.join();
+  EXPECT_TRUE(holds(first.range(), content));
+  EXPECT_TRUE(holds(second.range(), content));
+}
+
+TEST_F(SleepableMemoryTest, ARangeThatItsUserClosedIsNoMemberAnyMore) {
+  auto memory = sleepable();
+  auto closed = memory.add("group", range_of(2_MiB));
+  auto range = memory.add("group", range_of(2_MiB));
+  closed.range().close();
+  EXPECT_EQ(memory.sleep("group").ranges, 1U);
+  EXPECT_EQ(memory.holdings().asleep_bytes, 2_MiB);
+  EXPECT_EQ(memory.wake("group").ranges, 1U);
+  EXPECT_EQ(closed.range().size() + closed.range().capacity() + closed.range().address().value, 0U);
+  EXPECT_THROW(closed.range().append(1), InvalidUse);
+}
+
+TEST_F(SleepableMemoryTest, WaitsMayBeAsLongAsTheyCanAndNotNegative) {
+  auto memory = sleepable({.device_wait = std::chrono::milliseconds::max()});
+  auto range = memory.add("group", range_of(2_MiB));
+  EXPECT_EQ(memory.sleep("group").ranges, 1U);
+  EXPECT_EQ(memory.wake("group").ranges, 1U);
+  EXPECT_EQ(refusal_of([&] { memory.sleep("group", {.device_wait = -1ms}); }).kind, ErrorKind::invalid_use);
+  EXPECT_EQ(memory.sleep("group", {.device_wait = std::chrono::milliseconds::max()}).ranges, 1U);
 }
 
 TEST_F(SleepableMemoryTest, WakingHappensAsAWholeOrNotAtAllAndMayBeTriedAgain) {

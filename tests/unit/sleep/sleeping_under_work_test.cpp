@@ -101,16 +101,20 @@ TEST_F(SleepingUnderWork, AGraphThatMayStillRunIsNoReasonToWait) {
 
 // Copying needs streams, events and pinned memory, which a capture of another thread would forbid.
 TEST_F(SleepingUnderWork, ACaptureOfAnotherStreamIsNotDisturbed) {
-  auto memory = SleepableMemory::create(machine_.driver());
-  auto mapped = MappedRange::create(machine_.driver(), {.capacity = 16_MiB});
-  mapped.append(4_MiB);
-  auto range = memory.add("group", std::move(mapped));
-  call<EntryPoint::cuStreamBeginCapture>(machine_.api(), stream_, CU_STREAM_CAPTURE_MODE_GLOBAL);
-  EXPECT_NO_THROW(memory.sleep("group"));
-  EXPECT_NO_THROW(memory.wake("group"));
-  CUgraph graph = nullptr;
-  EXPECT_EQ(machine_.api().cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
-  call<EntryPoint::cuGraphDestroy>(machine_.api(), graph);
+  for (const SleepingContent content :
+       {SleepingContent::pinned, SleepingContent::pageable, SleepingContent::file, SleepingContent::discarded}) {
+    auto memory = SleepableMemory::create(machine_.driver());
+    auto mapped = MappedRange::create(machine_.driver(), {.capacity = 16_MiB});
+    mapped.append(4_MiB);
+    auto range = memory.add("group", std::move(mapped), {.content = content});
+    call<EntryPoint::cuStreamBeginCapture>(machine_.api(), stream_, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    EXPECT_NO_THROW(memory.sleep("group"));
+    EXPECT_NO_THROW(memory.wake("group"));
+    CUgraph graph = nullptr;
+    EXPECT_EQ(machine_.api().cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS) << to_string(content);
+    call<EntryPoint::cuGraphDestroy>(machine_.api(), graph);
+  }
+  EXPECT_TRUE(clean_up_.take().empty());
 }
 
 }  // namespace
