@@ -51,7 +51,7 @@ bool too_large(const std::string& id) {
 #endif
 }
 
-// Cases that were added since a machine was recorded.
+// Cases without an answer in the profile: those of which the emulated driver does not give yet what was recorded.
 bool awaits_recording(const std::string& id) {
   static const std::set<std::string> waiting = {"limit.cuIpcOpenMemHandle.3",
                                                 "limit.cuMemHostRegister.4",

@@ -39,7 +39,11 @@ class TourCommand : public ::testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     const ProgramResult result = run_program(words, environment);
     EXPECT_EQ(result.status, status) << result.output << result.errors;
-    EXPECT_EQ(result.errors, "");
+    // With that lie the library may unmap too early, which the driver beneath the lie notices.
+    const bool lies =
+        std::find(environment.begin(), environment.end(), "CUVMM_LIE=report_events_done") != environment.end();
+    const bool warned = lies && result.errors.find("UNMAP-NOT-WHILE-IN-USE") != std::string::npos;
+    EXPECT_EQ(warned ? "" : result.errors, "");
     return Json::parse(result.output, nullptr, false);
   }
 
