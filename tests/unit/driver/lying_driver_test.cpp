@@ -546,24 +546,25 @@ TEST(ParseLies, ReadsNames) {
             (Lies{.flip_copied_byte = true, .only_copy = 3, .ignore_second_grant = true}));
   EXPECT_EQ(parse_lies("ignore_read_only,keep_released_memory,flip_copied_byte"),
             (Lies{.flip_copied_byte = true, .ignore_read_only = true, .keep_released_memory = true}));
-  EXPECT_EQ(parse_lies("ignore_read_only_alias,ignore_host_grant,repeat_chunk,keep_replaced_memory,separate_aliases,"
-                       "report_events_done,claim_compression,renew_second_export,repeat_import,keep_imported_memory,"
-                       "accept_windows_handles,flip_host_fabric_handle,separate_moved_memory,separate_ring,gather_places"),
-            (Lies{.ignore_read_only_alias = true,
-                  .ignore_host_grant = true,
-                  .repeat_chunk = true,
-                  .keep_replaced_memory = true,
-                  .separate_aliases = true,
-                  .separate_moved_memory = true,
-                  .separate_ring = true,
-                  .gather_places = true,
-                  .report_events_done = true,
-                  .claim_compression = true,
-                  .renew_second_export = true,
-                  .repeat_import = true,
-                  .keep_imported_memory = true,
-                  .accept_windows_handles = true,
-                  .flip_host_fabric_handle = true}));
+  EXPECT_EQ(
+      parse_lies("ignore_read_only_alias,ignore_host_grant,repeat_chunk,keep_replaced_memory,separate_aliases,"
+                 "report_events_done,claim_compression,renew_second_export,repeat_import,keep_imported_memory,"
+                 "accept_windows_handles,flip_host_fabric_handle,separate_moved_memory,separate_ring,gather_places"),
+      (Lies{.ignore_read_only_alias = true,
+            .ignore_host_grant = true,
+            .repeat_chunk = true,
+            .keep_replaced_memory = true,
+            .separate_aliases = true,
+            .separate_moved_memory = true,
+            .separate_ring = true,
+            .gather_places = true,
+            .report_events_done = true,
+            .claim_compression = true,
+            .renew_second_export = true,
+            .repeat_import = true,
+            .keep_imported_memory = true,
+            .accept_windows_handles = true,
+            .flip_host_fabric_handle = true}));
 }
 
 TEST(ParseLies, RefusesOtherNames) {
