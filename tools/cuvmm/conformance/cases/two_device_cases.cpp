@@ -261,6 +261,7 @@ void add_streams(Table& table) {
         const CUstream there = pair.stream_there();
         const CUevent done = cuda.event();
         cuda.expect("clear", cuda->cuMemsetD8(shared, 0, 4));
+        cuda.expect("synchronize", cuda->cuCtxSynchronize());  // it may return before it is done
         gate.block(cuda, here);
         const CUresult first = cuda->cuMemsetD8Async(shared, 1, 4, here);
         cuda.expect("record", cuda->cuEventRecord(done, here));
