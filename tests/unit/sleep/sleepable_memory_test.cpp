@@ -348,7 +348,7 @@ TEST_F(SleepableMemoryTest, C10_BackupsThatAreDroppedLeaveNothing) {
   for (int count = 0; count < 3; ++count) round();
   const std::size_t before = resident();
   for (int count = 0; count < 20; ++count) round();
-  // Sanitizers keep what was freed for a while; twenty backups would be 640 MiB.
+    // Sanitizers keep what was freed for a while; twenty backups would be 640 MiB.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   constexpr std::size_t slack = 320_MiB;
 #else
