@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "conformance/cases/entry_point_call_table.hpp"
 #include "conformance/cases/kernels.hpp"
 
 namespace cuvmm::conformance {
@@ -13,30 +14,10 @@ using driver::Interface;
 
 // Room that calls write into or read from; each thread's own, so that all calls can be made by many threads at once.
 alignas(4096) thread_local std::array<char, 4096> page{};
-thread_local unsigned long long word = 0;
-
-void nothing(void*) {}
-
-// A call as a line of a table: the entry point, and its arguments in terms of `o`.
-#define CUVMM_CALL(name, ...)                                                                             \
-  EntryPointCall {                                                                                        \
-    EntryPoint::name, [](Interface& cuda, [[maybe_unused]] Objects& o) { return cuda.name(__VA_ARGS__); } \
-  }
-
-template <class T>
-T* out() {
-  thread_local T place{};
-  return &place;
-}
 
 const CUmemAllocationProp* properties() {
   static const CUmemAllocationProp exportable_memory = exportable();
   return &exportable_memory;
-}
-
-const CUmemAccessDesc* read_write() {
-  static const CUmemAccessDesc access = access_of(0);
-  return &access;
 }
 
 const CUmemLocation* device_0() {
@@ -96,11 +77,11 @@ std::vector<EntryPointCall> memory_calls() {
       CUVMM_CALL(cuMemHostUnregister, o.registered),
       CUVMM_CALL(cuMemHostGetDevicePointer, out<CUdeviceptr>(), o.host, 0),
       CUVMM_CALL(cuMemHostGetFlags, out<unsigned>(), o.host),
-      CUVMM_CALL(cuPointerGetAttribute, &word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, o.allocation),
+      CUVMM_CALL(cuPointerGetAttribute, &call_word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, o.allocation),
       EntryPointCall{EntryPoint::cuPointerGetAttributes,
                      [](Interface& cuda, Objects& o) {
                        CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-                       void* data = &word;
+                       void* data = &call_word;
                        return cuda.cuPointerGetAttributes(1, &attribute, &data, o.allocation);
                      }},
   };
@@ -116,7 +97,7 @@ std::vector<EntryPointCall> vmm_calls() {
       CUVMM_CALL(cuMemMap, o.reservation + granule, granule, 0, o.handle, 0),
       CUVMM_CALL(cuMemUnmap, o.reservation, granule),
       CUVMM_CALL(cuMemSetAccess, o.reservation, granule, read_write(), 1),
-      CUVMM_CALL(cuMemGetAccess, &word, device_0(), o.reservation),
+      CUVMM_CALL(cuMemGetAccess, &call_word, device_0(), o.reservation),
       CUVMM_CALL(cuMemRetainAllocationHandle, out<CUmemGenericAllocationHandle>(), as_pointer(o.reservation)),
       CUVMM_CALL(cuMemGetAllocationPropertiesFromHandle, out<CUmemAllocationProp>(), o.handle),
       CUVMM_CALL(cuMemExportToShareableHandle, out<int>(), o.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
@@ -203,8 +184,6 @@ std::vector<EntryPointCall> graph_and_kernel_calls() {
                      }},
   };
 }
-
-#undef CUVMM_CALL
 
 // A graph of one memset of the allocation.
 CUgraph captured_memset(Environment& cuda, CUstream stream, CUdeviceptr allocation) {

@@ -1,4 +1,5 @@
 // The calls of entry points that came with memory pools.
+#include "conformance/cases/entry_point_call_table.hpp"
 #include "conformance/cases/entry_point_calls.hpp"
 
 namespace cuvmm::conformance {
@@ -8,22 +9,7 @@ namespace {
 using driver::EntryPoint;
 using driver::Interface;
 
-// A call as a line of a table: the entry point, and its arguments in terms of `o`.
-#define CUVMM_CALL(name, ...)                                                                             \
-  EntryPointCall {                                                                                        \
-    EntryPoint::name, [](Interface& cuda, [[maybe_unused]] Objects& o) { return cuda.name(__VA_ARGS__); } \
-  }
-
-unsigned long long word = 0;
 unsigned long long zero = 0;
-
-void nothing(void*) {}
-
-template <class T>
-T* out() {
-  thread_local T place{};
-  return &place;
-}
 
 const CUmemPoolProps* pool_properties() {
   static const CUmemPoolProps device_pool = [] {
@@ -38,11 +24,6 @@ const CUmemPoolProps* pool_properties() {
 CUmemLocation* pool_location() {
   static CUmemLocation place = location(0);
   return &place;
-}
-
-const CUmemAccessDesc* read_write() {
-  static const CUmemAccessDesc access = access_of(0);
-  return &access;
 }
 
 std::vector<EntryPointCall> device_and_context_calls() {
@@ -66,14 +47,14 @@ std::vector<EntryPointCall> pool_calls() {
       CUVMM_CALL(cuMemPoolCreate, out<CUmemoryPool>(), pool_properties()),
       CUVMM_CALL(cuMemPoolDestroy, o.pool),
       CUVMM_CALL(cuMemPoolTrimTo, o.pool, 0),
-      CUVMM_CALL(cuMemPoolSetAttribute, o.pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &word),
-      CUVMM_CALL(cuMemPoolGetAttribute, o.pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &word),
+      CUVMM_CALL(cuMemPoolSetAttribute, o.pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &call_word),
+      CUVMM_CALL(cuMemPoolGetAttribute, o.pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &call_word),
       CUVMM_CALL(cuMemPoolSetAccess, o.pool, read_write(), 1),
       CUVMM_CALL(cuMemPoolGetAccess, out<CUmemAccess_flags>(), o.pool, pool_location()),
       CUVMM_CALL(cuMemAllocAsync, out<CUdeviceptr>(), 4096, o.stream),
       CUVMM_CALL(cuMemAllocFromPoolAsync, out<CUdeviceptr>(), 4096, o.pool, o.stream),
       CUVMM_CALL(cuMemFreeAsync, o.pooled, o.stream),
-      CUVMM_CALL(cuDeviceGetGraphMemAttribute, 0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &word),
+      CUVMM_CALL(cuDeviceGetGraphMemAttribute, 0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &call_word),
       CUVMM_CALL(cuDeviceSetGraphMemAttribute, 0, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &zero),
       CUVMM_CALL(cuDeviceGraphMemTrim, 0),
   };
@@ -85,7 +66,7 @@ std::vector<EntryPointCall> stream_and_graph_calls() {
       CUVMM_CALL(cuStreamGetId, o.stream, out<unsigned long long>()),
       CUVMM_CALL(cuStreamUpdateCaptureDependencies, o.stream, nullptr, 0, 1),
       CUVMM_CALL(cuGraphUpload, o.graph_exec, o.stream),
-      CUVMM_CALL(cuUserObjectCreate, out<CUuserObject>(), &word, nothing, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+      CUVMM_CALL(cuUserObjectCreate, out<CUuserObject>(), &call_word, nothing, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
       CUVMM_CALL(cuUserObjectRetain, o.user_object, 1),
       CUVMM_CALL(cuUserObjectRelease, o.user_object, 1),
       CUVMM_CALL(cuGraphRetainUserObject, o.graph, o.user_object, 1, 0),
@@ -103,8 +84,6 @@ std::vector<EntryPointCall> calls_that_share_pools() {
       CUVMM_CALL(cuMemPoolImportPointer, out<CUdeviceptr>(), o.shared_pool, &o.pointer_data),
   };
 }
-
-#undef CUVMM_CALL
 
 void make_shared_pool(Environment& cuda, Objects& objects) {
   CUmemPoolProps properties = *pool_properties();
@@ -124,8 +103,8 @@ void make_further_objects(Environment& cuda, Objects& objects) {
   cuda.expect("create pool", cuda->cuMemPoolCreate(&objects.pool, pool_properties()));
   cuda.expect("allocate", cuda->cuMemAllocFromPoolAsync(&objects.pooled, 4096, objects.pool, objects.stream));
   cuda.expect("synchronize", cuda->cuStreamSynchronize(objects.stream));
-  cuda.expect("user object",
-              cuda->cuUserObjectCreate(&objects.user_object, &word, nothing, 2, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+  cuda.expect("user object", cuda->cuUserObjectCreate(&objects.user_object, &call_word, nothing, 2,
+                                                      CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
   cuda.expect("retain", cuda->cuGraphRetainUserObject(objects.graph, objects.user_object, 1, 0));
   make_shared_pool(cuda, objects);
 }
