@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cuvmm/cuvmm.hpp>
 #include <cuvmm/sharing/sharing.hpp>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -73,12 +72,6 @@ class RawImport {
   std::size_t total_ = 0;
 };
 
-double milliseconds(const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-}
-
 void run(const Driver& driver, std::size_t bytes, std::size_t chunk, int pairs) {
   const CurrentContext context(driver.device(DeviceOrdinal(0)));
   auto range = MappedRange::create(driver, {.capacity = bytes,
@@ -95,7 +88,7 @@ void run(const Driver& driver, std::size_t bytes, std::size_t chunk, int pairs) 
              format_bytes(bytes), range.chunks().size(), pairs);
   if (driver.device_count() > 1)
     fmt::print("the first attach to device 1: {:.2f} ms\n",
-               milliseconds([&] { static_cast<void>(attach({.device = DeviceOrdinal(1)})); }));
+               bench::milliseconds([&] { static_cast<void>(attach({.device = DeviceOrdinal(1)})); }));
   const RawImport raw(driver, range);
   const auto whole = bench::compare(
       pairs, [&] { raw.round(); }, [&] { attach({}).detach(); });

@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <cuvmm/cuvmm.hpp>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -34,12 +33,6 @@ struct Settings {
   int rounds = 5;
   SleepableMemoryOptions options{};
 };
-
-double milliseconds(const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-}
 
 // Memory of the host that plain copies use, touched beforehand.
 class HostMemory {
@@ -90,16 +83,16 @@ void compare(const Driver& driver, SleepingContent kind, const Settings& setting
   const DeviceAddress address = range.address();
   std::vector<double> out, in, asleep, awake;
   const auto plain = [&] {
-    out.push_back(milliseconds(
+    out.push_back(bench::milliseconds(
         [&] { call<EntryPoint::cuMemcpyDtoH>(driver.interface(), host.data(), address.value, settings.bytes); }));
-    in.push_back(milliseconds([&] {
+    in.push_back(bench::milliseconds([&] {
       call<EntryPoint::cuMemcpyHtoD>(driver.interface(), address.value, host.data(), settings.bytes);
       call<EntryPoint::cuStreamSynchronize>(driver.interface(), nullptr);
     }));
   };
   const auto ours = [&] {
-    asleep.push_back(milliseconds([&] { memory.sleep("group"); }));
-    awake.push_back(milliseconds([&] { memory.wake("group"); }));
+    asleep.push_back(bench::milliseconds([&] { memory.sleep("group"); }));
+    awake.push_back(bench::milliseconds([&] { memory.wake("group"); }));
   };
   plain();
   ours();  // allocates the backup
@@ -119,9 +112,9 @@ void discard(const Driver& driver, const Settings& settings, std::chrono::second
   auto range = memory.add("group", range_of(driver, settings.bytes), {.content = SleepingContent::discarded});
   std::vector<double> asleep, awake;
   for (int round = 0; round < settings.rounds; ++round) {
-    asleep.push_back(milliseconds([&] { memory.sleep("group"); }));
+    asleep.push_back(bench::milliseconds([&] { memory.sleep("group"); }));
     std::this_thread::sleep_for(pause);
-    awake.push_back(milliseconds([&] { memory.wake("group"); }));
+    awake.push_back(bench::milliseconds([&] { memory.wake("group"); }));
     std::this_thread::sleep_for(pause);
   }
   const double gibibytes = static_cast<double>(settings.bytes) / static_cast<double>(1_GiB);

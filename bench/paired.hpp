@@ -28,6 +28,14 @@ inline Estimate median_of(std::vector<double> samples) {
   return {at(n / 2), at(std::floor(n / 2 - half)), at(std::ceil(n / 2 + half))};
 }
 
+// How long it takes once.
+template <class Work>
+double milliseconds(Work&& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
 struct Comparison {
   Estimate first_us;   // microseconds of one round
   Estimate second_us;  // of the other

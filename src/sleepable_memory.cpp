@@ -271,7 +271,7 @@ SleepableRange SleepableMemory::add(std::string tag, MappedRange&& range, const 
   if (range.driver() != impl_->driver_)
     raise(invalid_use(adding, fmt::format("tag = '{}'", tag), "The range is of another driver",
                       "Make the range and the sleepable memory with one Driver"));
-  if (std::string_view(to_string(policy.content)) == "unknown")
+  if (policy.content > SleepingContent::file)
     raise(invalid_use(adding, fmt::format("policy.content = {}", static_cast<int>(policy.content)),
                       "There is no such place for content", "Name one of SleepingContent"));
   std::list<std::weak_ptr<Entry>> member(1);  // what may fail comes before the range is taken

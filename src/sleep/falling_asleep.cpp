@@ -43,6 +43,7 @@ Result<void> FallingAsleep::plan(bool despite_pins) {
 FallingAsleep::Found& FallingAsleep::found(Entry& entry, const SharedPhysicalMemory& share) {
   const auto [place, is_new] = index_.try_emplace({entry.tag, &share.memory()}, found_.size());
   if (!is_new) return found_[place->second];
+  ++times_found_[&share.memory()];
   Found& found = found_.emplace_back();
   found.share = share;
   found.memory = std::make_shared<SleepingMemory>();
@@ -68,9 +69,7 @@ void FallingAsleep::add(Entry& entry, const ChunkInfo& chunk) {
 
 Result<void> FallingAsleep::refuse_what_is_shared() const {
   for (const Found& each : found_) {
-    const long own =
-        std::count_if(found_.begin(), found_.end(), [&](const Found& one) { return one.share == each.share; });
-    const long others = each.share.shares() - each.mappings - own;
+    const long others = each.share.shares() - each.mappings - times_found_.at(&each.share.memory());
     if (others > 0)
       return invalid_use(sleeping, fmt::format("{}, offset = {}", each.entry->description(), each.offset),
                          fmt::format("Its memory there has {} more share{}, so that it would not be given back", others,

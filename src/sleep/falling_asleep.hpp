@@ -59,6 +59,7 @@ class FallingAsleep {
   std::vector<Found> found_;  // in the order of ranges and offsets
   // Groups wake singly: what two of them share is found for each.
   std::map<std::pair<std::string, const PhysicalMemory*>, std::size_t> index_;
+  std::map<const PhysicalMemory*, long> times_found_;
   std::map<Entry*, Places> places_;
   SleepReport report_;
 };

@@ -32,15 +32,6 @@ class MappedRangeOnGpu : public test::OnGpu {
   }
 };
 
-std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
-  std::vector<std::byte> content(bytes);
-  for (std::byte& each : content) {
-    seed = seed * 1664525u + 1013904223u;
-    each = static_cast<std::byte>(seed >> 24);
-  }
-  return content;
-}
-
 TEST_F(MappedRangeOnGpu, C38_MemoryIsBackAfterManyRanges) {
   std::size_t before = 0, after = 0, total = 0;
   {
@@ -79,7 +70,7 @@ TEST_F(MappedRangeOnGpu, ContentSurvivesGrowthExchangeAndAliases) {
   auto range = MappedRange::create(driver_, chunks_of(2_MiB));
   std::vector<std::byte> all;
   for (unsigned i = 0; i < 8; ++i) {
-    const auto more = pattern(1'500'000, i);
+    const auto more = test::pattern(1'500'000, i);
     const std::size_t at = range.append(more.size());
     copy_bytes_to_device(driver_, range.address() + at, more);
     all.insert(all.end(), more.begin(), more.end());
@@ -87,7 +78,7 @@ TEST_F(MappedRangeOnGpu, ContentSurvivesGrowthExchangeAndAliases) {
   EXPECT_EQ(read(range, 0, all.size()), all);
   const auto fresh = range.source()->acquire({}, 2_MiB);
   const auto old = range.replace(2_MiB, fresh);
-  copy_bytes_to_device(driver_, range.address() + 2_MiB, pattern(2_MiB, 99));
+  copy_bytes_to_device(driver_, range.address() + 2_MiB, test::pattern(2_MiB, 99));
   range.replace(2_MiB, old);
   EXPECT_EQ(read(range, 0, all.size()), all) << "the old chunk came back with its bytes";
   auto alias = MappedRange::create(driver_, chunks_of(2_MiB));
@@ -107,7 +98,7 @@ TEST_F(MappedRangeOnGpu, C24_TheSecondDeviceReachesPagesMappedLater) {
   auto range = MappedRange::create(driver_, options);
   for (int i = 0; i < 3; ++i) range.append(4_MiB);
   range.append(4_MiB, Location::device(DeviceOrdinal(1)));
-  const auto content = pattern(4096, 5);
+  const auto content = test::pattern(4096, 5);
   {
     const CurrentContext second(driver_.device(DeviceOrdinal(1)));
     copy_bytes_to_device(driver_, range.address() + (12_MiB - 4096), content);
@@ -138,7 +129,7 @@ TEST_F(MappedRangeOnGpu, HostMemoryIsSharedWithTheCpu) {
   options.grants = {{Location::host_numa(0), AccessRights::read_write}, {device_.location(), AccessRights::read_write}};
   auto range = MappedRange::create(driver_, options);
   range.append(3_MiB);
-  const auto content = pattern(3_MiB, 8);
+  const auto content = test::pattern(3_MiB, 8);
   std::copy(content.begin(), content.end(), range.address().as_pointer<std::byte>());
   EXPECT_EQ(read(range, 0, content.size()), content);
 }

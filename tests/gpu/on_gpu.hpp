@@ -5,6 +5,7 @@
 
 #include <cuvmm/cuvmm.hpp>
 #include <string>
+#include <vector>
 
 #include "driver/call.hpp"
 #include "gpu/kernel_image.hpp"
@@ -14,6 +15,15 @@ namespace cuvmm::test {
 
 using driver::call;
 using driver::EntryPoint;
+
+inline std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
+  std::vector<std::byte> content(bytes);
+  for (std::byte& each : content) {
+    seed = seed * 1664525u + 1013904223u;
+    each = static_cast<std::byte>(seed >> 24);
+  }
+  return content;
+}
 
 class OnGpu : public testing::Test {
  protected:

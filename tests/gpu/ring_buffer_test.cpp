@@ -12,15 +12,6 @@ namespace {
 using driver::call;
 using driver::EntryPoint;
 
-std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
-  std::vector<std::byte> content(bytes);
-  for (std::byte& each : content) {
-    seed = seed * 1664525u + 1013904223u;
-    each = static_cast<std::byte>(seed >> 24);
-  }
-  return content;
-}
-
 std::uint64_t checksum_of(std::span<const std::byte> bytes) {
   std::uint64_t sum = 0;
   const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
@@ -64,7 +55,7 @@ class RingBufferOnGpu : public test::OnGpu {
 TEST_F(RingBufferOnGpu, KernelsProduceAndConsumeAroundTheEnd) {
   ASSERT_EQ(ring_.size(), ring_bytes);
   for (unsigned round = 0; round < 50; ++round) {
-    const auto content = pattern(3'000'008, round);
+    const auto content = test::pattern(3'000'008, round);
     copy_bytes_to_device(source_, 0, content);
     const auto written = ring_.write_window(content.size());
     ASSERT_TRUE(written);
@@ -84,7 +75,7 @@ TEST_F(RingBufferOnGpu, KernelsProduceAndConsumeAroundTheEnd) {
 TEST_F(RingBufferOnGpu, TheHostReadsWhatAKernelProducedAroundTheEnd) {
   ring_.commit(ring_bytes - 1000);
   ring_.release(ring_bytes - 1000);
-  const auto content = pattern(ring_bytes, 3);
+  const auto content = test::pattern(ring_bytes, 3);
   copy_bytes_to_device(source_, 0, content);
   run(gpu::CopyParameters{ring_.write_window(ring_bytes)->value, source_.address().value, ring_bytes}, ring_bytes / 8);
   ring_.commit(ring_bytes);
@@ -96,7 +87,7 @@ TEST_F(RingBufferOnGpu, TheHostReadsWhatAKernelProducedAroundTheEnd) {
 // Written through the one address of each byte and read through the other, with the fence for aliases between.
 TEST_F(RingBufferOnGpu, OneKernelUsesBothAddressesWithTheFence) {
   for (unsigned round = 0; round < 20; ++round) {
-    const auto content = pattern(ring_bytes, 100 + round);
+    const auto content = test::pattern(ring_bytes, 100 + round);
     copy_bytes_to_device(source_, 0, content);
     const DeviceAddress first = ring_.address(), second = ring_.address() + ring_bytes;
     const std::uint64_t sum = sum_after([&] {

@@ -19,15 +19,6 @@ using driver::EntryPoint;
 
 class SleepableMemoryOnGpu : public test::OnGpu {
  protected:
-  static std::vector<std::byte> pattern(std::size_t bytes) {
-    std::vector<std::byte> content(bytes);
-    unsigned seed = 7;
-    for (std::byte& each : content) {
-      seed = seed * 1664525u + 1013904223u;
-      each = static_cast<std::byte>(seed >> 24);
-    }
-    return content;
-  }
   bool holds(const MappedRange& range, std::size_t offset, const std::vector<std::byte>& content) {
     std::vector<std::byte> seen(content.size());
     copy_bytes_from_device(driver_, seen, range.address() + offset);
@@ -41,7 +32,7 @@ class SleepableMemoryOnGpu : public test::OnGpu {
 };
 
 TEST_F(SleepableMemoryOnGpu, KeepsContentInEachOfItsPlaces) {
-  const auto content = pattern(70_MiB);
+  const auto content = test::pattern(70_MiB, 7);
   for (const SleepingContent kind : {SleepingContent::pinned, SleepingContent::pageable, SleepingContent::file}) {
     auto memory = SleepableMemory::create(driver_);
     auto mapped = MappedRange::create(driver_, {.capacity = 1_GiB});

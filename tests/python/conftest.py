@@ -1,5 +1,7 @@
 """What the tests share: the driver, initialised, with device 0's primary context current."""
 
+import multiprocessing
+
 import numpy
 import pytest
 from cuda.bindings import driver
@@ -35,6 +37,28 @@ def write(pointer, content):
 
 def free_bytes():
     return ok(driver.cuMemGetInfo())[0]
+
+
+class Child:
+    """A process, started anew, that runs function(connection, *arguments)."""
+
+    SECONDS = 60
+
+    def __init__(self, function, *arguments):
+        spawn = multiprocessing.get_context("spawn")
+        self.connection, other = spawn.Pipe()
+        self.process = spawn.Process(target=function, args=(other, *arguments))
+        self.process.start()
+        other.close()
+
+    def receive(self):
+        assert self.connection.poll(self.SECONDS), "the child said nothing"
+        return self.connection.recv()
+
+    def end(self):
+        self.connection.send("go on")
+        self.process.join(self.SECONDS)
+        return self.process.exitcode
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import multiprocessing
 
 import numpy
 import pytest
-from conftest import MEBIBYTE, free_bytes, read, write
+from conftest import MEBIBYTE, Child, free_bytes, read, write
 from cuda.core import (
     Buffer,
     Device,
@@ -16,7 +16,6 @@ from cuda.core import (
 )
 from cuda.core._utils.cuda_utils import CUDAError
 
-SECONDS = 60
 SIZE = 4096
 multiprocessing.set_start_method("spawn", force=True)  # cuda.core warns of any other
 
@@ -42,25 +41,6 @@ def buffer(memory, stream):
     yield made
     made.close(stream)
     stream.sync()
-
-
-class Child:
-    """A process that runs function(connection, *arguments)."""
-
-    def __init__(self, function, *arguments):
-        self.connection, other = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=function, args=(other, *arguments))
-        self.process.start()
-        other.close()
-
-    def receive(self):
-        assert self.connection.poll(SECONDS), "the child said nothing"
-        return self.connection.recv()
-
-    def end(self):
-        self.connection.send("go on")
-        self.process.join(SECONDS)
-        return self.process.exitcode
 
 
 def use(connection, buffer):
@@ -159,7 +139,7 @@ def test_what_a_child_wrote_outlives_it(buffer):
     for _ in range(3):
         peer.receive()
     peer.process.kill()
-    peer.process.join(SECONDS)
+    peer.process.join(Child.SECONDS)
     assert list(read(buffer.handle, SIZE)) == [7] * SIZE
 
 

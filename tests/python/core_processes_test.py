@@ -6,12 +6,11 @@ import os
 
 import numpy
 import pytest
-from conftest import GRANULE, code, free_bytes, ok, read, write
+from conftest import GRANULE, Child, code, free_bytes, ok, read, write
 from cuda.bindings import driver
 from cuda.core import Device, VirtualMemoryResource, VirtualMemoryResourceOptions
 
 DESCRIPTOR = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-SECONDS = 60
 
 
 def map_import(handle, flags):
@@ -62,24 +61,6 @@ def exported():
     buffer.close()
 
 
-class Child:
-    def __init__(self, descriptor, read_only=False):
-        spawn = multiprocessing.get_context("spawn")
-        self.connection, other = spawn.Pipe()
-        self.process = spawn.Process(target=child, args=(other, Descriptor(descriptor), read_only))
-        self.process.start()
-        other.close()
-
-    def receive(self):
-        assert self.connection.poll(SECONDS), "the child said nothing"
-        return self.connection.recv()
-
-    def end(self):
-        self.connection.send("go on")
-        self.process.join(SECONDS)
-        return self.process.exitcode
-
-
 class Descriptor:
     """A descriptor that a process that is started gets as one of its own."""
 
@@ -99,7 +80,7 @@ def rebuild(duplicate):
 
 def test_a_child_reads_and_writes_the_same_bytes(exported):
     buffer, descriptor = exported
-    peer = Child(descriptor)
+    peer = Child(child, Descriptor(descriptor), False)
     assert peer.receive() == list(range(10))
     assert peer.receive() == "SUCCESS"
     assert list(read(buffer.handle, 200)) == [7] * 200
@@ -109,7 +90,7 @@ def test_a_child_reads_and_writes_the_same_bytes(exported):
 
 def test_a_child_that_may_read_only_writes_nothing(exported):
     buffer, descriptor = exported
-    peer = Child(descriptor, read_only=True)
+    peer = Child(child, Descriptor(descriptor), True)
     assert peer.receive() == list(range(10))
     assert peer.receive() == "INVALID_VALUE"
     assert list(read(buffer.handle, 10)) == list(range(10))
@@ -119,9 +100,9 @@ def test_a_child_that_may_read_only_writes_nothing(exported):
 
 def test_what_a_child_wrote_outlives_it(exported):
     buffer, descriptor = exported
-    peer = Child(descriptor)
+    peer = Child(child, Descriptor(descriptor), False)
     for _ in range(3):
         peer.receive()
     peer.process.kill()
-    peer.process.join(SECONDS)
+    peer.process.join(Child.SECONDS)
     assert list(read(buffer.handle, 200)) == [7] * 200

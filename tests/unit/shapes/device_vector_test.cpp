@@ -5,8 +5,7 @@
 
 #include <numeric>
 
-#include "range/range_machine.hpp"
-#include "recording_handler.hpp"
+#include "shapes/shape_test.hpp"
 #include "shapes/small_buffer.hpp"
 
 namespace cuvmm {
@@ -25,8 +24,10 @@ std::vector<std::byte> content_of(const DeviceBuffer& buffer) {
   return content;
 }
 
-class DeviceVectorTest : public testing::Test {
+class DeviceVectorTest : public test::ShapeTest {
  protected:
+  DeviceVectorTest() : ShapeTest(2) {}
+
   DeviceBuffer buffer(const MappedRangeOptions& options = small()) {
     return DeviceBuffer::create(machine_.driver(), options);
   }
@@ -34,18 +35,6 @@ class DeviceVectorTest : public testing::Test {
   DeviceVector<T> vector(const MappedRangeOptions& options = small()) {
     return DeviceVector<T>::create(machine_.driver(), options);
   }
-  std::vector<std::byte> read_at(DeviceAddress address, std::size_t bytes) {
-    std::vector<std::byte> content(bytes);
-    copy_bytes_from_device(machine_.driver(), content, address);
-    return content;
-  }
-  void TearDown() override {
-    for (const Failure& each : clean_up_.failures) ADD_FAILURE() << each.message();
-  }
-
-  test::RecordingHandler clean_up_;
-  test::RangeMachine machine_{test::strict_machine(2)};
-  CurrentContext context_{machine_.driver().device(DeviceOrdinal(0))};
 };
 
 TEST_F(DeviceVectorTest, IsAVectorOfElements) {

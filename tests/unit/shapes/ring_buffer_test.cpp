@@ -8,8 +8,7 @@
 #include <thread>
 
 #include "driver/call.hpp"
-#include "range/range_machine.hpp"
-#include "recording_handler.hpp"
+#include "shapes/shape_test.hpp"
 
 namespace cuvmm {
 namespace {
@@ -22,26 +21,16 @@ const Location device1 = Location::device(DeviceOrdinal(1));
 
 constexpr std::size_t page = std::size_t{2} << 20;
 
-class RingBufferTest : public testing::Test {
+class RingBufferTest : public test::ShapeTest {
  protected:
+  RingBufferTest() : ShapeTest(2) {}
+
   RingBuffer ring(std::size_t bytes = page) { return RingBuffer::create(machine_.driver(), {.bytes = bytes}); }
-  std::vector<std::byte> read_at(DeviceAddress address, std::size_t bytes) {
-    std::vector<std::byte> content(bytes);
-    copy_bytes_from_device(machine_.driver(), content, address);
-    return content;
-  }
   // So that the next window runs past the end.
   static void advance_to(RingBuffer& ring, std::size_t position) {
     ring.commit(position);
     ring.release(position);
   }
-  void TearDown() override {
-    for (const Failure& each : clean_up_.failures) ADD_FAILURE() << each.message();
-  }
-
-  test::RecordingHandler clean_up_;
-  test::RangeMachine machine_{test::strict_machine(2)};
-  CurrentContext context_{machine_.driver().device(DeviceOrdinal(0))};
 };
 
 TEST_F(RingBufferTest, C52_IsMadeByTheShortestSequenceOfCalls) {

@@ -5,8 +5,7 @@
 
 #include <array>
 
-#include "range/range_machine.hpp"
-#include "recording_handler.hpp"
+#include "shapes/shape_test.hpp"
 
 namespace cuvmm {
 namespace {
@@ -26,8 +25,10 @@ StitchedOptions places(std::vector<Location> locations, const StitchedLayout& la
   return options;
 }
 
-class StitchedArrayTest : public testing::Test {
+class StitchedArrayTest : public test::ShapeTest {
  protected:
+  StitchedArrayTest() : ShapeTest(3) {}
+
   StitchedMemory memory(std::size_t bytes, const StitchedOptions& options) {
     return StitchedMemory::create(machine_.driver(), bytes, options);
   }
@@ -38,13 +39,6 @@ class StitchedArrayTest : public testing::Test {
                 part.location)
           << part.offset;
   }
-  void TearDown() override {
-    for (const Failure& each : clean_up_.failures) ADD_FAILURE() << each.message();
-  }
-
-  test::RecordingHandler clean_up_;
-  test::RangeMachine machine_{test::strict_machine(3)};
-  CurrentContext context_{machine_.driver().device(DeviceOrdinal(0))};
 };
 
 TEST_F(StitchedArrayTest, BlocksAreOneForEachPlaceAndAsEqualAsCanBe) {
