@@ -65,7 +65,7 @@ struct ChunkInfo {
 struct RangeObserver {
   // Before the bytes are unmapped or replaced; an exception stops the change, and nothing has changed: those that were
   // told already hear after_map. Also before the range is destroyed, which nothing stops: an exception then goes to the
-  // clean-up failure handler.
+  // clean-up failure handler. A pin that is taken here stops the change, too; work that is told of here is waited for.
   std::function<void(std::size_t offset, std::size_t bytes)> before_unmap{};
   // After bytes were mapped or replaced, granted and may be used, or stayed although before_unmap was told of them; an
   // exception goes to the clean-up failure handler.
