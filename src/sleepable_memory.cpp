@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <list>
+#include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "backoff.hpp"
 #include "refusal.hpp"
@@ -41,6 +43,13 @@ Entries those_that_are(State state, const Entries& entries) {
 [[gnu::cold]] Failure negative_wait(std::string_view call, std::chrono::milliseconds wait) {
   return invalid_use(call, fmt::format("device_wait = {} ms", wait.count()), "A wait is not negative",
                      "Give 0 to wait for nothing");
+}
+
+// It would wait for itself.
+[[gnu::cold]] Failure changes_it_already(std::string_view call, const std::string& tag) {
+  return invalid_use(call, fmt::format("tag = '{}'", tag),
+                     "This thread is changing that group already: this is called by an observer or a reclaim hook",
+                     "Name groups there that are not changing");
 }
 
 [[gnu::cold]] Failure is_asleep(const Entry& entry) {
@@ -141,7 +150,7 @@ class SleepableMemory::Impl {
   mutable std::mutex mutex_;
   std::condition_variable released_;
   std::list<std::weak_ptr<Entry>> entries_;
-  Tags claimed_;
+  std::map<std::string, std::thread::id> claimed_;  // which thread changes a group
 };
 
 void SleepableMemory::Impl::add(std::list<std::weak_ptr<Entry>>& members) noexcept {
@@ -182,6 +191,8 @@ Result<SleepableMemory::Impl::Claim> SleepableMemory::Impl::claim(std::string_vi
   const auto is_claimed = [&](const std::string& each) { return claimed_.contains(each); };
   const auto is_free = [&] { return asked ? std::none_of(tags.begin(), tags.end(), is_claimed) : claimed_.empty(); };
   std::unique_lock lock(mutex_);
+  for (const auto& [tag, thread] : claimed_)
+    if (thread == std::this_thread::get_id() && (!asked || tags.contains(tag))) return changes_it_already(call, tag);
   if (!released_.wait_until(lock, deadline, is_free)) {
     Failure failure;
     failure.kind = ErrorKind::timed_out;
@@ -204,8 +215,8 @@ Result<SleepableMemory::Impl::Claim> SleepableMemory::Impl::claim(std::string_vi
                          known.empty() ? "Add ranges to it first: SleepableMemory::add"
                                        : fmt::format("Name a group that there is: {}", fmt::join(known, ", ")));
     }
-  Tags claimed = claimed_;
-  claimed.insert(tags.begin(), tags.end());
+  auto claimed = claimed_;
+  for (const std::string& tag : tags) claimed.emplace(tag, std::this_thread::get_id());
   Claim claim(*this, std::move(tags), std::move(entries));
   claimed_.swap(claimed);
   return claim;

@@ -143,7 +143,8 @@ class SleepableRange {
 // - An alias within a range, or between ranges of one group, is one again when they wake. Groups that share memory are
 //   refused: each would wake with memory of its own.
 //
-// Thread-safe: a group that sleeps or wakes keeps others usable; two calls for one group come one after the other. No
+// Thread-safe: a group that sleeps or wakes keeps others usable; two calls for one group come one after the other; one
+// that comes from within the other, by an observer or a reclaim hook, is refused (InvalidUse). No
 // lock is held while the driver is called. Memory that was imported from elsewhere wakes as memory of its own.
 class SleepableMemory {
  public:
