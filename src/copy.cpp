@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "driver/call.hpp"
 #include "refusal.hpp"
 
@@ -18,6 +20,16 @@ void require_inside(std::string_view function, std::string_view what, std::size_
   raise(invalid_use(function, fmt::format("{} of {} bytes, offset = {}, bytes = {}", what, size, offset, bytes),
                     fmt::format("The bytes must lie inside the {}", what),
                     "Copy fewer bytes, or to or from a smaller offset", "ACCESS-NEEDED"));
+}
+
+// Whether the device of the current context may read the range and not write it.
+bool is_read_only_here(const MappedRange& range) {
+  abi::CUdevice device = 0;
+  if (!driver::try_call<EntryPoint::cuCtxGetDevice>(range.driver().interface(), &device)) return false;
+  const auto& grants = range.grants();
+  return std::any_of(grants.begin(), grants.end(), [&](const AccessGrant& each) {
+    return each.location == Location::device(DeviceOrdinal(device)) && each.rights == AccessRights::read;
+  });
 }
 
 }  // namespace
@@ -46,7 +58,19 @@ void copy_bytes_from_device(std::span<std::byte> destination, const Mapping& map
 
 void copy_bytes_to_device(const MappedRange& range, std::size_t offset, std::span<const std::byte> source) {
   require_inside("copy_bytes_to_device", "range", range.size(), offset, source.size());
-  copy_bytes_to_device(range.driver(), range.address() + offset, source);
+  try {
+    copy_bytes_to_device(range.driver(), range.address() + offset, source);
+  } catch (const InvalidUse& error) {
+    Failure failure = error.failure();
+    if (failure.rule_ids != "ACCESS-NEEDED" || !is_read_only_here(range)) throw;
+    failure.way_out =
+        "The device may read the range and not write it: grant AccessRights::read_write (MappedRange::grant). A range "
+        "of "
+        "another process that is attached to read (sharing::AttachedRange) stays so: attach with AttachOptions::rights "
+        "= "
+        "AccessRights::read_write, which its publisher has to offer (PublishOptions::rights)";
+    raise(failure);
+  }
 }
 
 void copy_bytes_from_device(std::span<std::byte> destination, const MappedRange& range, std::size_t offset) {
