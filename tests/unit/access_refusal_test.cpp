@@ -27,7 +27,7 @@ class AccessRefusal : public testing::Test {
   Driver driver_ = machine_.driver();
   const Device first_ = driver_.device(DeviceOrdinal(0));
   const Device second_ = driver_.device(DeviceOrdinal(1));
-  std::vector<std::byte> bytes_{4096};
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(4096);
 };
 
 TEST_F(AccessRefusal, AnotherDevicesContextIsTold) {

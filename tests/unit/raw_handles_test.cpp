@@ -6,6 +6,7 @@
 #include "cuvmm/address_reservation.hpp"
 #include "cuvmm/mapping.hpp"
 #include "cuvmm/physical_memory.hpp"
+#include "driver/call.hpp"
 #include "driver/convert.hpp"
 #include "driver/counting_driver.hpp"
 #include "driver/fault_injecting_driver.hpp"

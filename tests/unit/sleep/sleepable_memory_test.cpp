@@ -339,7 +339,7 @@ TEST_F(SleepableMemoryTest, ACallWithinACallForTheSameGroupIsRefusedAtOnce) {
   few.budgets = {{Location::device(DeviceOrdinal(0)), 4_MiB}};
   MappedRangeOptions options;
   options.source = PhysicalSource::create(machine_.driver(), few);
-  auto memory = sleepable();
+  auto memory = sleepable({.device_wait = 100ms});
   auto range = memory.add("group", range_of(4_MiB, options));
   memory.sleep("group");
   auto held = options.source->acquire({}, 2_MiB);
