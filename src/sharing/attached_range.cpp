@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "refusal.hpp"
 #include "sharing/attached_range_impl.hpp"
 #include "sharing/packet.hpp"
@@ -98,42 +100,14 @@ RangeNews AttachedRange::Impl::wait(const Deadline& deadline) {
   return found;
 }
 
-namespace {
-
-// Whether each begins where the one before it ends, the first behind what is mapped.
-bool follow_one_another(const MappedRange& range, const std::vector<ImportedChunk>& chunks) {
-  const auto there = range.chunks();
-  std::size_t end = there.empty() ? 0 : there.back().offset + there.back().bytes;
-  for (const ImportedChunk& each : chunks) {
-    if (each.offset != end) return false;
-    end += each.memory.size();
-  }
-  return true;
-}
-
-}  // namespace
-
-// All or none. Appending undoes itself without waiting for the device, which knows nothing of these chunks yet; where
-// holes lie between them, or are filled, undoing waits as unmapping does.
+// All or none. Undoing does not wait for the device, which knows nothing of these chunks yet.
 Result<void> AttachedRange::Impl::map_all(MappedRange& range, const std::vector<ImportedChunk>& chunks) {
-  if (follow_one_another(range, chunks)) {
-    std::vector<SharedPhysicalMemory> memories;
-    memories.reserve(chunks.size());
-    for (const ImportedChunk& each : chunks) memories.push_back(each.memory);
-    const auto appended = range.try_append(std::span<const SharedPhysicalMemory>(memories));
-    return appended ? Result<void>() : Result<void>(appended.failure());
-  }
-  const std::size_t before = range.size();
-  for (auto each = chunks.begin(); each != chunks.end(); ++each) {
-    auto mapped = range.try_map(each->offset, each->memory);
-    if (mapped) continue;
-    for (auto done = chunks.begin(); done != each; ++done)
-      if (auto undone = range.try_unmap(done->offset, done->memory.size()); !undone)
-        report_cleanup_failure(undone.failure());
-    if (auto undone = range.try_truncate(before); !undone) report_cleanup_failure(undone.failure());
-    return mapped;
-  }
-  return {};
+  std::vector<MemoryAt> memories;
+  memories.reserve(chunks.size());
+  for (const ImportedChunk& each : chunks) memories.push_back({each.offset, each.memory});
+  // What fills holes comes in the order in which it was published.
+  std::ranges::sort(memories, {}, &MemoryAt::offset);
+  return range.try_map(memories);
 }
 
 // Why there is nothing to follow any more.

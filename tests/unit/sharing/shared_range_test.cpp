@@ -345,6 +345,37 @@ TEST_F(SharedRange, GrowthThatCannotBeFollowedLeavesWhatWasThere) {
   EXPECT_EQ(attached.follow(soon()), 6_MiB);
 }
 
+TEST_F(SharedRange, SoDoesGrowthWithHoles) {
+  auto range = new_range(1);
+  auto published = publisher_.publish("range", range);
+  auto attached = attach({.capacity = 16_MiB, .device_wait = 0ms});
+  range.map(4_MiB, 2_MiB);
+  range.map(8_MiB, 2_MiB);
+  published.update(range);
+  ASSERT_TRUE(attached.wait(soon()).grown);
+  const auto alive = machine_.alive();
+  const CurrentContext context(machine_.driver().device(DeviceOrdinal(0)));
+  driver::Interface& api = machine_.driver().interface();
+  abi::CUstream stream = nullptr;
+  abi::CUgraph graph = nullptr;
+  ASSERT_EQ(api.cuStreamCreate(&stream, abi::CU_STREAM_NON_BLOCKING), abi::CUDA_SUCCESS);
+  ASSERT_EQ(api.cuStreamBeginCapture(stream, abi::CU_STREAM_CAPTURE_MODE_RELAXED), abi::CUDA_SUCCESS);
+  const auto capture = attached.used_on(stream);  // whose graph may run at any time: waiting would be refused
+  ASSERT_EQ(api.cuStreamEndCapture(stream, &graph), abi::CUDA_SUCCESS);
+  for (const auto& [entry, call] : std::vector<std::pair<EntryPoint, std::uint64_t>>{
+           {EntryPoint::cuMemMap, 2}, {EntryPoint::cuMemSetAccess, 1}, {EntryPoint::cuMemSetAccess, 2}}) {
+    machine_.faults().clear();
+    machine_.fail(entry, call, abi::CUDA_ERROR_UNKNOWN);
+    EXPECT_FALSE(attached.try_follow(soon()));
+    EXPECT_EQ(machine_.alive(), alive) << driver::name(entry) << " " << call;
+    EXPECT_EQ(attached.range().mapped_bytes(), 2_MiB);
+  }
+  machine_.faults().clear();
+  EXPECT_EQ(attached.follow(soon()), 10_MiB);
+  ASSERT_EQ(api.cuGraphDestroy(graph), abi::CUDA_SUCCESS);
+  attached.uses().graph_gone(*capture);
+}
+
 TEST_F(SharedRange, GrowthBeyondTheAddressesTellsWhatWouldBeNeeded) {
   auto range = new_range(1);
   auto published = publisher_.publish("range", range);
