@@ -180,6 +180,7 @@ Answer VirtualMemory::dead_handle(CUmemGenericAllocationHandle value) const {
                 was_handle(value) ? fmt::format("handle {:#x} was released", value)
                                   : fmt::format("{:#x} never was a handle", value));
   answer.crashes = value != 0;
+  if (answer.crashes) answer.detail += "; a real driver ends the process here";
   return answer;
 }
 
@@ -190,9 +191,9 @@ bool VirtualMemory::was_handle(CUmemGenericAllocationHandle value) const {
 Answer VirtualMemory::release(CUmemGenericAllocationHandle value) {
   Handle* handle = find_handle(value);
   if (handle == nullptr) {
-    Answer answer = dead_handle(value);
-    answer.crashes = answer.crashes && !was_handle(value);  // a second release is noticed
-    return answer;
+    if (!was_handle(value)) return dead_handle(value);
+    return {CUDA_ERROR_INVALID_VALUE, Rule::handle_live,  // which a real driver notices, too
+            fmt::format("handle {:#x} was released as often as it was made and retained", value)};
   }
   --handle->references;
   forget_if_unused(*handle);
