@@ -176,10 +176,12 @@ Handle* VirtualMemory::find_handle(CUmemGenericAllocationHandle value) const {
 }
 
 Answer VirtualMemory::dead_handle(CUmemGenericAllocationHandle value) const {
+  const bool crashes = value != 0;
+  const char* const more = crashes ? "; the real driver crashes the process here" : "";
   Answer answer(CUDA_ERROR_INVALID_VALUE, Rule::handle_live,
-                was_handle(value) ? fmt::format("handle {:#x} was released", value)
-                                  : fmt::format("{:#x} never was a handle", value));
-  answer.crashes = value != 0;
+                was_handle(value) ? fmt::format("handle {:#x} was released{}", value, more)
+                                  : fmt::format("{:#x} never was a handle{}", value, more));
+  answer.crashes = crashes;
   return answer;
 }
 
@@ -190,9 +192,9 @@ bool VirtualMemory::was_handle(CUmemGenericAllocationHandle value) const {
 Answer VirtualMemory::release(CUmemGenericAllocationHandle value) {
   Handle* handle = find_handle(value);
   if (handle == nullptr) {
-    Answer answer = dead_handle(value);
-    answer.crashes = answer.crashes && !was_handle(value);  // a second release is noticed
-    return answer;
+    if (was_handle(value))  // a second release is noticed
+      return {CUDA_ERROR_INVALID_VALUE, Rule::handle_live, fmt::format("handle {:#x} was released already", value)};
+    return dead_handle(value);
   }
   --handle->references;
   forget_if_unused(*handle);

@@ -1,5 +1,5 @@
 # Configuring and building presets.
-presets=(release asan tsan clang gpu)
+presets=(release asan tsan clang gpu fuzz)
 
 check_preset() {
   local preset

@@ -285,6 +285,76 @@ TEST_F(SleepableMemoryTest, GroupsThatShareMemoryWakeWithMemoryOfTheirOwn) {
   EXPECT_TRUE(holds(second.range(), content));
 }
 
+TEST_F(SleepableMemoryTest, WhatTwoGroupsShareIsCountedOnce) {
+  auto memory = sleepable();
+  auto original = range_of(4_MiB);
+  auto alias = MappedRange::create(machine_.driver(), {.capacity = 16_MiB});
+  alias.append(original.memory_at(0));
+  alias.append(original.memory_at(2_MiB));
+  auto share = original.memory_at(2_MiB);
+  auto first = memory.add("one", std::move(original));
+  auto second = memory.add("two", std::move(alias));
+  EXPECT_EQ(memory.holdings().awake_bytes, 4_MiB);
+  const SleepReport slept = memory.sleep({"one", "two"}, {.despite_pins = true});
+  EXPECT_EQ(slept.bytes_given_back, 2_MiB);
+  EXPECT_EQ(slept.bytes_held_by_others, 2_MiB) << "by the share that is left";
+  share = {};
+  EXPECT_EQ(machine_.alive().handles, 0U);
+  memory.wake({"one", "two"});
+  EXPECT_EQ(memory.holdings().awake_bytes, 8_MiB) << "each has memory of its own now";
+  EXPECT_EQ(memory.sleep({"one", "two"}).bytes_given_back, 8_MiB);
+}
+
+TEST_F(SleepableMemoryTest, AHookCannotPutTheRangeThatGrowsToSleep) {
+  PhysicalSourceOptions few;
+  few.budgets = {{Location::device(DeviceOrdinal(0)), 8_MiB}};
+  MappedRangeOptions options;
+  options.source = PhysicalSource::create(machine_.driver(), few);
+  auto memory = sleepable();
+  auto growing = memory.add("growing", range_of(4_MiB, options));
+  auto beside = memory.add("growing", range_of(2_MiB, options));
+  auto other = memory.add("other", range_of(2_MiB, options));
+  const Bytes content = pattern(4_MiB, 3);
+  copy_to_device(growing.range(), 0, content);
+  std::vector<Failure> refused;
+  bool helps = false;
+  const auto hook = options.source->add_reclaim_hook([&](const ReclaimRequest&) -> std::size_t {
+    const std::vector<std::string> own{"growing"};
+    if (const auto slept = memory.try_sleep(own); !slept) refused.push_back(slept.failure());
+    return helps ? memory.sleep("other").bytes_given_back : 0;
+  });
+  EXPECT_FALSE(growing.range().try_append(2_MiB));
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_EQ(refused[0].kind, ErrorKind::invalid_use);
+  EXPECT_NE(refused[0].rule.find("It is being changed"), std::string::npos) << refused[0].message();
+  EXPECT_EQ(memory.state("growing"), GroupState::awake) << "the other range of the group, too";
+  helps = true;
+  EXPECT_TRUE(growing.range().try_append(2_MiB));
+  EXPECT_TRUE(holds(growing.range(), content));
+  for (const Failure& each : clean_up_.failures) ADD_FAILURE() << each.message();
+}
+
+TEST_F(SleepableMemoryTest, ACallWithinACallForTheSameGroupIsRefusedAtOnce) {
+  PhysicalSourceOptions few;
+  few.budgets = {{Location::device(DeviceOrdinal(0)), 4_MiB}};
+  MappedRangeOptions options;
+  options.source = PhysicalSource::create(machine_.driver(), few);
+  auto memory = sleepable({.device_wait = 100ms});
+  auto range = memory.add("group", range_of(4_MiB, options));
+  memory.sleep("group");
+  auto held = options.source->acquire({}, 2_MiB);
+  std::vector<ErrorKind> refused;
+  const auto hook = options.source->add_reclaim_hook([&](const ReclaimRequest&) -> std::size_t {
+    const std::vector<std::string> own{"group"};
+    if (const auto slept = memory.try_sleep(own); !slept) refused.push_back(slept.failure().kind);
+    if (const auto woke = memory.try_wake(own); !woke) refused.push_back(woke.failure().kind);
+    held = {};
+    return 2_MiB;
+  });
+  EXPECT_EQ(memory.wake("group").ranges, 1U);
+  EXPECT_EQ(refused, (std::vector{ErrorKind::invalid_use, ErrorKind::invalid_use}));
+}
+
 TEST_F(SleepableMemoryTest, ARangeThatItsUserClosedIsNoMemberAnyMore) {
   auto memory = sleepable();
   auto closed = memory.add("group", range_of(2_MiB));

@@ -81,6 +81,9 @@ Table all_cases() {
       add_two_device_cases,
       add_current_pool_cases,
       add_argument_limit_cases,
+      add_precedence_cases,
+      add_closed_copy_cases,
+      add_thread_cases,
   };
   Table table;
   for (const AddGroup add : groups) add(table);

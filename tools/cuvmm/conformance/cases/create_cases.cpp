@@ -66,6 +66,20 @@ void add_places(Table& table) {
   for (const int types : {1, 2, 4, 8, 9, 16, 32})
     table.add("create.handle_type_" + std::to_string(types),
               [types](Environment& cuda) { return cuda.try_create(granule, device_memory(0, types)); });
+  // Of the bits of several types, some of which are none: what is kept, and whether there is a descriptor.
+  for (const int types : {3, 5, 17, 24, 64, -1})
+    table.add("create.handle_types_" + std::to_string(types), [types](Environment& cuda) {
+      CUmemGenericAllocationHandle handle = 0;
+      const CUmemAllocationProp wanted = device_memory(0, types);
+      const CUresult created = cuda->cuMemCreate(&handle, granule, &wanted, 0);
+      if (created != CUDA_SUCCESS) return std::string{result_name(created)};
+      CUmemAllocationProp kept{};
+      int descriptor = -1;
+      const CUresult told = cuda->cuMemGetAllocationPropertiesFromHandle(&kept, handle);
+      return spaces(
+          {created, slashes({told, static_cast<int>(kept.requestedHandleTypes)}),
+           cuda->cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)});
+    });
 }
 
 void add_allocation_flags(Table& table) {

@@ -3,6 +3,7 @@
 
 #include "conformance/cases/case_groups.hpp"
 #include "conformance/cases/descriptor_limit.hpp"
+#include "conformance/cases/pool_steps.hpp"
 
 namespace cuvmm::conformance {
 
@@ -67,6 +68,43 @@ void add_places(Table& table) {
   table.add("dma_buf.null", [](Environment& cuda) { return get_descriptor(cuda, 0, granule); });
 }
 
+// Memory of a pool, or of the current one where none is given.
+CUdeviceptr pooled(Environment& cuda, CUmemoryPool pool = nullptr, std::size_t size = granule) {
+  const CUstream stream = cuda.stream();
+  CUdeviceptr memory = 0;
+  if (pool != nullptr)
+    memory = allocate_from(cuda, pool, size, stream);
+  else
+    cuda.expect("allocate", cuda->cuMemAllocAsync(&memory, size, stream));
+  cuda.expect("synchronize", cuda->cuStreamSynchronize(stream));
+  return memory;
+}
+
+void add_pools(Table& table) {
+  table.add("dma_buf.pool_current", [](Environment& cuda) { return get_descriptor(cuda, pooled(cuda), granule); });
+  table.add("dma_buf.pool_first_page", [](Environment& cuda) { return get_descriptor(cuda, pooled(cuda), 4096); });
+  table.add("dma_buf.pool_second_page",
+            [](Environment& cuda) { return get_descriptor(cuda, pooled(cuda) + 4096, 4096); });
+  table.add("dma_buf.pool_page_of_1000_bytes",
+            [](Environment& cuda) { return get_descriptor(cuda, pooled(cuda, new_pool(cuda), 1000), 4096); });
+  table.add("dma_buf.pool_beyond_allocation",
+            [](Environment& cuda) { return get_descriptor(cuda, pooled(cuda, new_pool(cuda)), 2 * granule); });
+  table.add("dma_buf.pool_freed", [](Environment& cuda) {
+    const CUdeviceptr memory = pooled(cuda, new_pool(cuda));
+    cuda.expect("free", cuda->cuMemFree(memory));
+    return get_descriptor(cuda, memory, granule);
+  });
+  for (const int type : {int{CU_MEM_LOCATION_TYPE_HOST}, int{CU_MEM_LOCATION_TYPE_HOST_NUMA}})
+    table.add("dma_buf.pool_of_lt" + std::to_string(type), [type](Environment& cuda) {
+      return get_descriptor(cuda, pooled(cuda, new_pool(cuda, pool_properties(0, type))), granule);
+    });
+  table.add("dma_buf.pool_of_managed_memory", [](Environment& cuda) {
+    CUmemPoolProps properties = pool_properties();
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+    return get_descriptor(cuda, pooled(cuda, new_pool(cuda, properties)), granule);
+  });
+}
+
 void add_arguments(Table& table) {
   for (const int type : {0, 2})
     table.add("dma_buf.type_" + std::to_string(type),
@@ -102,6 +140,7 @@ void add_dma_buf_cases(Table& table) {
   add_parts(table);
   add_places(table);
   add_arguments(table);
+  add_pools(table);
 }
 
 }  // namespace cuvmm::conformance

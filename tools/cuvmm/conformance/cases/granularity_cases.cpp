@@ -57,6 +57,9 @@ void add_values(Table& table) {
         return granularity(cuda, host_memory(static_cast<CUmemLocationType>(type)), option);
       });
   }
+  for (const int option : {-1, 2})
+    table.add("gran.option_" + std::to_string(option),
+              [option](Environment& cuda) { return granularity(cuda, device_memory(), option); });
   for (const int types : {1, 2, 9, 16})
     table.add("gran.handle_type_" + std::to_string(types),
               [types](Environment& cuda) { return granularity(cuda, device_memory(0, types), 0); });

@@ -213,6 +213,43 @@ void count_up(void* number) {
   ++*static_cast<int*>(number);
 }
 
+// More references than there are, or than a number holds.
+void add_wrong_counts(Table& table) {
+  static int ended = 0;
+  struct Steps {
+    Environment& cuda;
+    CUuserObject object = nullptr;
+    CUgraph graph = nullptr;
+  };
+  const auto add = [&](const char* what, std::string (*answer)(Steps&)) {
+    table.add(std::string{"user_object."} + what, [answer](Environment& cuda) {
+      Steps steps{cuda};
+      cuda.expect("create", cuda->cuUserObjectCreate(&steps.object, &ended, count_up, 1, 1));
+      Capture capture(cuda);
+      steps.graph = capture.end();
+      const std::string text = answer(steps);
+      cuda.expect("synchronize", cuda->cuCtxSynchronize());
+      return spaces({text, ended});
+    });
+  };
+  add("released_too_often", [](Steps& on) { return spaces({on.cuda->cuUserObjectRelease(on.object, 2)}); });
+  add("released_while_the_graph_has_it", [](Steps& on) {
+    const CUresult moved = on.cuda->cuGraphRetainUserObject(on.graph, on.object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+    return spaces({moved, on.cuda->cuUserObjectRelease(on.object, 1)});
+  });
+  add("moved_too_often", [](Steps& on) {
+    return spaces({on.cuda->cuGraphRetainUserObject(on.graph, on.object, 2, CU_GRAPH_USER_OBJECT_MOVE)});
+  });
+  add("retained_by_a_graph_2^31_times",
+      [](Steps& on) { return spaces({on.cuda->cuGraphRetainUserObject(on.graph, on.object, 1U << 31, 0)}); });
+  add("released_by_a_graph_too_often", [](Steps& on) {
+    const CUresult retained = on.cuda->cuGraphRetainUserObject(on.graph, on.object, 1, 0);
+    return spaces({retained, on.cuda->cuGraphReleaseUserObject(on.graph, on.object, 2)});
+  });
+  add("released_by_a_graph_2^31_times",
+      [](Steps& on) { return spaces({on.cuda->cuGraphReleaseUserObject(on.graph, on.object, 1U << 31)}); });
+}
+
 void add_objects(Table& table) {
   struct Wanted {
     const char* name;
@@ -258,6 +295,7 @@ void add_objects(Table& table) {
       return commas({cuda->cuGraphRetainUserObject(graph, object, 0, flags),
                      cuda->cuGraphRetainUserObject(graph, object, 1, flags)});
     });
+  add_wrong_counts(table);
 }
 
 }  // namespace

@@ -168,6 +168,10 @@ void add_sizes(Table& table) {
     table.add(
         std::string{"pool_border.max_size_"} + size.name,
         [size](Environment& cuda) { return create_of_size(cuda, kinds[0], size.of(cuda)); }, needs_alone);
+  for (const std::size_t unit : {2, 3})
+    table.add(
+        "pool_border.max_size_of_device_" + std::to_string(unit) + "_times_2^44",
+        [unit](Environment& cuda) { return create_of_size(cuda, kinds[0], unit << 44); }, needs_alone);
   for (const Kind& kind : kinds)
     for (const int power : {37, 38, 40, 42, 44, 46, 47, 48, 52})  // with 2^63 the driver hangs
       table.add(std::string{"pool_border.max_size_of_"} + kind.name + "_2^" + std::to_string(power),

@@ -273,6 +273,31 @@ Answer rights_of_its_own(Environment& cuda, SecondProcess& exporter) {
   return commas({cuda.access(address), read(cuda, address)});
 }
 
+void offer_memory_of_second_device(Environment& own, int socket) {
+  const CUmemGenericAllocationHandle handle =
+      own.create(granule, device_memory(1, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  int descriptor = -1;
+  own.expect("export",
+             own->cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  send_descriptor(socket, descriptor);
+}
+
+// Maps what was imported for each device in turn.
+Answer granted_to_each(Environment& cuda, SecondProcess& exporter) {
+  const CUmemGenericAllocationHandle handle = import_from(cuda, exporter.socket());
+  const CUdeviceptr address = cuda.reserve(granule);
+  cuda.map(address, granule, handle);
+  std::string answer;
+  for (const int device : {0, 1}) {
+    const CUmemAccessDesc access = access_of(device);
+    cuda.make_current(cuda.primary(device));
+    const CUresult granted = cuda->cuMemSetAccess(address, granule, &access, 1);
+    answer += (answer.empty() ? "" : " ") +
+              commas({granted, cuda->cuMemsetD8(address, 1, 4), cuda.access(address, 0), cuda.access(address, 1)});
+  }
+  return answer;
+}
+
 void offer_host_memory(Environment& own, int socket) {
   const CUmemAllocationProp properties =
       host_memory(CU_MEM_LOCATION_TYPE_HOST_NUMA, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -343,6 +368,10 @@ void add_process_cases(Table& table) {
   add("host_memory", offer_host_memory, import_and_read);
   add("host_memory_properties", offer_host_memory, properties);
   add("host_memory_read_by_cpu", offer_host_memory, read_by_the_cpu);
+  constexpr Needs needs_processes_and_two_devices{Start::nothing, 2, false, true};
+  table.add("xproc.of_first_device_for_both", importing(offers(64), granted_to_each), needs_processes_and_two_devices);
+  table.add("xproc.of_second_device_for_both", importing(offer_memory_of_second_device, granted_to_each),
+            needs_processes_and_two_devices);
 }
 
 }  // namespace cuvmm::conformance

@@ -134,6 +134,31 @@ std::pair<CUdeviceptr, CUdeviceptr> adjacent_reservations(Environment& cuda) {
   return {first, second};
 }
 
+CUresult grant_all(Environment& cuda, CUdeviceptr mapping) {
+  const CUmemAccessDesc access = access_of(0);
+  return cuda->cuMemSetAccess(mapping, 2 * granule, &access, 1);
+}
+
+// Rights, handle, range and mapping of an address, numbers counted from `begin` in granules.
+std::string told_of(Environment& cuda, CUdeviceptr begin, CUdeviceptr address) {
+  std::string answer = cuda.access(address);
+  CUmemGenericAllocationHandle handle = 0;
+  answer += " " + result_name(cuda->cuMemRetainAllocationHandle(&handle, as_pointer(address)));
+  CUdeviceptr base = 0;
+  std::size_t size = 0;
+  const CUresult found = cuda->cuMemGetAddressRange(&base, &size, address);
+  answer += " " + slashes({found, found == CUDA_SUCCESS ? (base - begin) / granule : 0, size / granule});
+  for (const CUpointer_attribute attribute :
+       {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+        CU_POINTER_ATTRIBUTE_MAPPING_SIZE}) {
+    unsigned long long value = 0;
+    const CUresult got = cuda->cuPointerGetAttribute(&value, attribute, address);
+    const bool number = value < begin;
+    answer += " " + slashes({got, (number ? value : value - begin) / granule});
+  }
+  return answer;
+}
+
 void add_frees(Table& table) {
   table.add("free.ok", [](Environment& cuda) { return cuda->cuMemAddressFree(cuda.reserve(granule), granule); });
   table.add("free.zero_size", [](Environment& cuda) { return cuda->cuMemAddressFree(cuda.reserve(granule), 0); });
@@ -212,6 +237,17 @@ void add_neighbours(Table& table) {
     cuda.grant(second, granule);
     return std::string{result_name(cuda->cuMemsetD8(first, 7, 2 * granule))};
   });
+  // What is told of the second half of a mapping, which lies behind its reservation: in the next one, or in none.
+  for (const bool reserved : {true, false})
+    table.add(std::string{"pointer.behind_its_reservation_"} + (reserved ? "in_the_next" : "in_none"),
+              [reserved](Environment& cuda) {
+                const auto [first, second] = adjacent_reservations(cuda);
+                if (first == 0) return std::string{"not adjacent"};
+                if (!reserved) cuda.expect("free", cuda->cuMemAddressFree(second, granule));
+                cuda.map_new(first, 2 * granule);
+                const CUresult granted = grant_all(cuda, first);
+                return spaces({granted, told_of(cuda, first, second)});
+              });
 }
 
 }  // namespace

@@ -639,6 +639,45 @@ void add_memory(Table& table) {
       needs_two_devices_alone);
 }
 
+// Whose host memory is that was made while the second device was current: told while the first one is.
+void add_ordinals_of_host_memory(Table& table) {
+  const auto ordinal = [](Pair& pair, CUdeviceptr memory) {
+    int device = -5;
+    CUcontext context = nullptr;
+    const CUresult told = pair.cuda->cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory);
+    const CUresult owner = pair.cuda->cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, memory);
+    return spaces({slashes({told, device}), slashes({owner, context == pair.second ? "second" : "other"})});
+  };
+  struct Memory {
+    const char* name;
+    CUdeviceptr (*make)(Environment&);
+  };
+  for (const Memory& memory :
+       {Memory{"page_locked", [](Environment& cuda) { return as_address(cuda.allocate_host(4096)); }},
+        Memory{"portable", [](Environment& cuda) { return as_address(cuda.allocate_host(4096, 1)); }},
+        Memory{"registered",
+               [](Environment& cuda) {
+                 alignas(4096) static std::array<char, 4096> page{};
+                 cuda.expect("register", cuda->cuMemHostRegister(page.data(), page.size(), 0));
+                 return as_address(page.data());
+               }},
+        Memory{"managed",
+               [](Environment& cuda) {
+                 CUdeviceptr made = 0;
+                 cuda.expect("allocate", cuda->cuMemAllocManaged(&made, 4096, CU_MEM_ATTACH_GLOBAL));
+                 return made;
+               }},
+        Memory{"numa_mapping",
+               [](Environment& cuda) { return cuda.mapped(granule, 3, host_memory(CU_MEM_LOCATION_TYPE_HOST_NUMA)); }}})
+    table.add(
+        std::string{"two_devices.ordinal_of_"} + memory.name + "_memory",
+        [ordinal, memory](Environment& cuda) {
+          Pair pair{cuda};
+          return ordinal(pair, pair.there([&] { return memory.make(cuda); }));
+        },
+        needs_two_devices);
+}
+
 // Memory of a host location, and both devices.
 void add_host_locations(Table& table) {
   for (const int type : {int{CU_MEM_LOCATION_TYPE_HOST}, int{CU_MEM_LOCATION_TYPE_HOST_NUMA}}) {
@@ -696,6 +735,7 @@ void add_two_device_cases(Table& table) {
   add_pools(table);
   add_memory(table);
   add_host_locations(table);
+  add_ordinals_of_host_memory(table);
 }
 
 }  // namespace cuvmm::conformance
