@@ -8,6 +8,7 @@
 #include <cstring>
 #include <cuvmm/cuvmm.hpp>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -156,7 +157,7 @@ void compare_kept(const Meter& meter, SleepingContent kind, const Work& work, do
   auto range = memory.add("group", range_of(driver, work.bytes), {.content = kind, .keep_backup = true});
   const HostMemory host(driver, work.bytes, pinned);
   const PlainMemory plain(driver, work.bytes);
-  RawMemory raw(driver, work.bytes);
+  std::optional<RawMemory> raw;
   Contest contest(meter);
   contest.add([&](Turn& turn) {
     const DeviceAddress address(plain.address());
@@ -171,19 +172,20 @@ void compare_kept(const Meter& meter, SleepingContent kind, const Work& work, do
   report.ratios.push_back({"sleep, " + name, "plain copy out, " + name, true, goal});
   report.ratios.push_back({"wake, " + name, "plain copy in, " + name, true, goal});
   if (pinned) {
+    raw.emplace(driver, work.bytes);
     contest.add([&](Turn& turn) {
       memory.sleep("group");
       measure_copy(turn, "wake, pinned, straight after sleep", work, [&] { memory.wake("group"); });
     });
     contest.add([&](Turn& turn) {
       measure_copy(turn, "raw: copy out, unmap, release", work, [&] {
-        copy_out(driver, host, raw.address(), work);
-        raw.unmap();
+        copy_out(driver, host, raw->address(), work);
+        raw->unmap();
       });
       pause(work);
       measure_copy(turn, "raw: create, map, grant, copy in", work, [&] {
-        raw.map();
-        copy_in(driver, host, raw.address(), work);
+        raw->map();
+        copy_in(driver, host, raw->address(), work);
       });
     });
     report.ratios.push_back({"wake, pinned, straight after sleep", "plain copy in, pinned", true});
