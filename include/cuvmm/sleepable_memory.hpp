@@ -41,7 +41,8 @@ struct SleepPolicy {
 };
 
 struct SleepableMemoryOptions {
-  // Pinned host memory that pageable content and files are copied through, all threads together, while they are copied.
+  // Pinned host memory that pageable content and files are copied through, all threads together, while they are copied:
+  // at most so much; a thread takes no more than 8 MiB.
   std::size_t staging_bytes = std::size_t{64} << 20;
   unsigned copy_threads = 4;  // that copy such content, the caller's among them; 1 to 64
   // How long sleeping waits for the work that uses the ranges, and for another thread that changes the same group. 0:

@@ -186,7 +186,10 @@ Result<void> copy_staged(const Device& device, std::span<const Piece> pieces, Di
                          const CopyOptions& options, const LeftBehind& left_behind) {
   constexpr std::size_t page = 4096;
   constexpr std::size_t buffers = 2;  // of a thread
-  const std::size_t block = std::max(options.staging_bytes / (buffers * options.threads) / page * page, page);
+  // Larger ones make no copy faster: they take longer to allocate, and leave the caches before they are copied on.
+  constexpr std::size_t largest_block = 4_MiB;
+  const std::size_t block =
+      std::clamp(options.staging_bytes / (buffers * options.threads) / page * page, page, largest_block);
   std::vector<Piece> blocks = cut(pieces, block);
   const auto threads = static_cast<unsigned>(std::min<std::size_t>(options.threads, (blocks.size() + 1) / buffers));
   std::size_t largest = 0;
