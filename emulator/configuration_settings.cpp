@@ -161,7 +161,8 @@ std::vector<Setting> make_settings() {
          return true;
        },
        true},
-      {"explain", switch_values, "each refusal is told on standard error, with the rule and the way out",
+      {"explain", switch_values,
+       "each refusal is told on standard error: the call, its answer, the rule and the way out",
        [](Configuration& c, std::string_view text) {
          return choose(c.explain, text, {"true", true}, {"false", false});
        }},

@@ -55,8 +55,8 @@ void tell_of_rights(Failure& failure, const Driver& driver, int device, DeviceAd
                                    fmt::join(others, " or "));
   if (rights == AccessRights::read)
     failure.way_out +=
-        "; a range of another process that is attached to read has to be attached with AttachOptions::rights = "
-        "AccessRights::read_write, which its publisher has to offer (PublishOptions::rights)";
+        "; what was attached to read has to be attached with AttachOptions::rights = AccessRights::read_write, if its "
+        "publisher offers that (PublishOptions::rights)";
 }
 
 // Whether the reason was found.

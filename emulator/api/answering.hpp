@@ -13,67 +13,71 @@
 namespace cuvmm::emulator::api {
 
 template <class Work>
-CUresult EmulatedDriver::answer_of(Work&& work) noexcept {
+CUresult EmulatedDriver::answer_of(Work&& work, const char* call) noexcept {
   try {
     const Answer answer = std::forward<Work>(work)();
     if (answer.crashes && machine_.configuration().profile.behaviour.crash_on_dead_handles) std::raise(SIGSEGV);
-    return conclude(answer.code, answer.rule, answer.detail.c_str());
+    return conclude(call, answer.code, answer.rule, answer.detail.c_str());
   } catch (const memory::FileLimitReached& error) {
-    return conclude(CUDA_ERROR_OUT_OF_MEMORY, Rule::operating_system, error.what());
+    return conclude(call, CUDA_ERROR_OUT_OF_MEMORY, Rule::operating_system, error.what());
   } catch (const std::bad_alloc&) {
-    return conclude(CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity, "the process has no memory left");
+    return conclude(call, CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity, "the process has no memory left");
   } catch (const std::system_error& error) {
-    return conclude(CUDA_ERROR_OPERATING_SYSTEM, Rule::operating_system, error.what());
+    return conclude(call, CUDA_ERROR_OPERATING_SYSTEM, Rule::operating_system, error.what());
   } catch (const std::exception& error) {
-    return conclude(CUDA_ERROR_UNKNOWN, Rule::callback_throws, error.what());
+    return conclude(call, CUDA_ERROR_UNKNOWN, Rule::callback_throws, error.what());
   } catch (...) {
-    return conclude(CUDA_ERROR_UNKNOWN, Rule::callback_throws, "an exception of unknown type");
+    return conclude(call, CUDA_ERROR_UNKNOWN, Rule::callback_throws, "an exception of unknown type");
   }
 }
 
 // A call within which the last reference to the driver went, in an operation that the call ran, ends the driver last.
 template <class Work>
-CUresult EmulatedDriver::answer(Work&& work) noexcept {
-  const CUresult code = answer_of(std::forward<Work>(work));
+CUresult EmulatedDriver::answer(Work&& work, const char* call) noexcept {
+  const CUresult code = answer_of(std::forward<Work>(work), call);
   execution::end_if_due();
   return code;
 }
 
 template <class Work>
-CUresult EmulatedDriver::initialised(Work&& work) noexcept {
-  return answer([&]() -> Answer {
+CUresult EmulatedDriver::initialised(Work&& work, const char* call) noexcept {
+  const auto checked = [&]() -> Answer {
     if (Answer refused = check_initialised(); !refused.ok()) return refused;
     return work();
-  });
+  };
+  return answer(checked, call);
 }
 
 // For calls that look at a handle or a pointer before they look at the driver's state.
 template <class Work>
-CUresult EmulatedDriver::initialised_else(CUresult otherwise, Work&& work) noexcept {
-  return answer([&]() -> Answer {
+CUresult EmulatedDriver::initialised_else(CUresult otherwise, Work&& work, const char* call) noexcept {
+  const auto checked = [&]() -> Answer {
     Answer refused = check_initialised();
     if (refused.code == CUDA_ERROR_NOT_INITIALIZED) refused.code = otherwise;
     if (!refused.ok()) return refused;
     return work();
-  });
+  };
+  return answer(checked, call);
 }
 
 // For calls that need no driver, before cuInit; once it was called, it is as with all others.
 template <class Work>
-CUresult EmulatedDriver::without_driver(Work&& work) noexcept {
-  return answer([&]() -> Answer {
+CUresult EmulatedDriver::without_driver(Work&& work, const char* call) noexcept {
+  const auto checked = [&]() -> Answer {
     if (Answer refused = check_initialised(); !refused.ok() && refused.rule != Rule::driver_initialised) return refused;
     return work();
-  });
+  };
+  return answer(checked, call);
 }
 
 template <class Work>
-CUresult EmulatedDriver::with_context(Work&& work) noexcept {
-  return initialised([&]() -> Answer {
+CUresult EmulatedDriver::with_context(Work&& work, const char* call) noexcept {
+  const auto checked = [&]() -> Answer {
     ActiveContext context;
     if (Answer refused = current_context(&context); !refused.ok()) return refused;
     return work(std::as_const(context));
-  });
+  };
+  return initialised(checked, call);
 }
 
 }  // namespace cuvmm::emulator::api

@@ -68,8 +68,13 @@ bool EmulatedDriver::is_captured(const execution::StreamPointer& stream) {
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-void EmulatedDriver::use_host_rights(Operand& operand, std::size_t bytes, bool write) {
-  if (const auto facts = machine_.pointer_facts(operand.address); facts && facts->imported_host_pool) return;
+// The process's own processors make copies where they may and the device may not: of mappings if the call waits for the
+// copy, of a pool's memory if the call takes it as memory of the host's, or as either's.
+void EmulatedDriver::use_host_rights(Operand& operand, std::size_t bytes, bool write, CopyWait wait) {
+  const auto facts = machine_.pointer_facts(operand.address);
+  if (facts && facts->imported_host_pool) return;
+  const bool pooled = facts && facts->is_pooled();
+  if (pooled ? operand.kind != AddressKind::pageable : wait != CopyWait::host_side) return;
   Access access;
   if (!machine_.access(operand.address, bytes, operand.who, write, operand.kind, access).ok() &&
       machine_.access(operand.address, bytes, Accessor::host(), write, operand.kind, access).ok())
@@ -96,14 +101,10 @@ Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source
   if (source.who.is_host()) source.who = device;
   if (destination.address + bytes < destination.address || source.address + bytes < source.address)
     return check_wrapped_copy(destination, source, bytes);
-  if (wait == CopyWait::host_side) {
-    // The process's own processors make these copies where they may and the device may not.
-    use_host_rights(destination, bytes, true);
-    use_host_rights(source, bytes, false);
-  }
   const bool captured = is_captured(entry.stream);
-  {
-    Access to, from;
+  if (Access to, from; !check_copy(destination, source, bytes, to, from).ok()) {
+    use_host_rights(destination, bytes, true, wait);
+    use_host_rights(source, bytes, false, wait);
     if (Answer refused = check_copy(destination, source, bytes, to, from);
         !refused.ok() && !is_promised(destination.address, bytes, captured) &&
         !is_promised(source.address, bytes, captured))
@@ -118,8 +119,8 @@ Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source
 }
 
 CUresult EmulatedDriver::copy_in_context(Operand destination, Operand source, std::size_t bytes, CUstream stream,
-                                         CopyWait wait) noexcept {
-  return initialised([&] { return copy(stream, destination, source, bytes, wait); });
+                                         CopyWait wait, const char* call) noexcept {
+  return initialised([&] { return copy(stream, destination, source, bytes, wait); }, call);
 }
 
 CUresult EmulatedDriver::cuMemcpy(CUdeviceptr destination, CUdeviceptr source, size_t bytes) {
@@ -163,12 +164,18 @@ CUresult EmulatedDriver::cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr 
 
 CUresult EmulatedDriver::cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
                                       CUcontext source_context, size_t bytes) {
-  return cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, nullptr);
+  return copy_between_contexts(destination, destination_context, source, source_context, bytes, nullptr);
 }
 
 CUresult EmulatedDriver::cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
                                            CUcontext source_context, size_t bytes, CUstream stream) {
-  return initialised([&]() -> Answer {
+  return copy_between_contexts(destination, destination_context, source, source_context, bytes, stream);
+}
+
+CUresult EmulatedDriver::copy_between_contexts(CUdeviceptr destination, CUcontext destination_context,
+                                               CUdeviceptr source, CUcontext source_context, std::size_t bytes,
+                                               CUstream stream, const char* call) noexcept {
+  const auto work = [&]() -> Answer {
     const auto find = [&](CUcontext handle) {
       return handle == nullptr ? contexts_.current() : contexts_.find(handle);
     };
@@ -182,7 +189,8 @@ CUresult EmulatedDriver::cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext de
     if (Answer refused = engine_.check_not_captured(entry.stream, "cuMemcpyPeerAsync"); !refused.ok()) return refused;
     return copy(stream, {destination, AddressKind::copy, Accessor::device(to->device)},
                 {source, AddressKind::copy, Accessor::device(from->device)}, bytes, CopyWait::device_side);
-  });
+  };
+  return initialised(work, call);
 }
 
 Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes,
@@ -226,8 +234,8 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
 }
 
 CUresult EmulatedDriver::fill_in_context(CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes,
-                                         std::size_t count, CUstream stream) noexcept {
-  return initialised([&] { return fill(stream, destination, pattern, pattern_bytes, count); });
+                                         std::size_t count, CUstream stream, const char* call) noexcept {
+  return initialised([&] { return fill(stream, destination, pattern, pattern_bytes, count); }, call);
 }
 
 CUresult EmulatedDriver::cuMemsetD8(CUdeviceptr destination, unsigned char value, size_t count) {

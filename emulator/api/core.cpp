@@ -80,7 +80,7 @@ void EmulatedDriver::add_kernel(HostKernel kernel) {
 
 EmulatedDriver::~EmulatedDriver() = default;
 
-CUresult EmulatedDriver::conclude(CUresult code, Rule rule, const char* detail) noexcept {
+CUresult EmulatedDriver::conclude(const char* call, CUresult code, Rule rule, const char* detail) noexcept {
   Explanation& last = last_explanation();
   last.driver = this;
   last.text.clear();
@@ -91,7 +91,8 @@ CUresult EmulatedDriver::conclude(CUresult code, Rule rule, const char* detail) 
     const std::string_view way_out = way_out_here(rule, text);
     last.text = fmt::format("{}: {} ({}).\n{}.", text.id, text.says, detail, way_out);
     if (machine_.configuration().explain)
-      fmt::print(stderr, "cuvmm emulated driver: refused: {}: {} ({}). {}.\n", text.id, text.says, detail, way_out);
+      fmt::print(stderr, "cuvmm emulated driver: {} answers {}: {}: {} ({}). {}.\n", call, find_result(code)->name,
+                 text.id, text.says, detail, way_out);
   } catch (const std::exception&) {
     last.text.clear();  // no memory left to explain with; the code says enough
   }

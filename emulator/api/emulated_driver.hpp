@@ -123,25 +123,26 @@ class EmulatedDriver final : public driver::Interface {
     if_pageable,  // when it is finished, if it touches memory of the process that is not page-locked; else at once
   };
 
-  // Runs `work() -> Answer` and answers its code.
+  // Runs `work() -> Answer` and answers its code. `call` is the entry point's name, here and below: that of the
+  // function in which this is written.
   template <class Work>
-  CUresult answer(Work&& work) noexcept;
+  CUresult answer(Work&& work, const char* call = __builtin_FUNCTION()) noexcept;
   template <class Work>
-  CUresult answer_of(Work&& work) noexcept;
-  CUresult conclude(CUresult code, Rule rule, const char* detail) noexcept;
+  CUresult answer_of(Work&& work, const char* call) noexcept;
+  CUresult conclude(const char* call, CUresult code, Rule rule, const char* detail) noexcept;
 
   // The same after checking that the driver is initialised; with the current context, which must be healthy; with the
   // stream of that handle.
   template <class Work>
-  CUresult initialised(Work&& work) noexcept;
+  CUresult initialised(Work&& work, const char* call = __builtin_FUNCTION()) noexcept;
   template <class Work>
-  CUresult initialised_else(CUresult otherwise, Work&& work) noexcept;
+  CUresult initialised_else(CUresult otherwise, Work&& work, const char* call = __builtin_FUNCTION()) noexcept;
   template <class Work>
-  CUresult without_driver(Work&& work) noexcept;
+  CUresult without_driver(Work&& work, const char* call = __builtin_FUNCTION()) noexcept;
   template <class Work>
-  CUresult with_context(Work&& work) noexcept;
+  CUresult with_context(Work&& work, const char* call = __builtin_FUNCTION()) noexcept;
   template <class Work>
-  CUresult with_stream(CUstream handle, Work&& work) noexcept;
+  CUresult with_stream(CUstream handle, Work&& work, const char* call = __builtin_FUNCTION()) noexcept;
 
   [[nodiscard]] Answer check_initialised() const;
   [[nodiscard]] Answer check_device(CUdevice device) const;
@@ -179,9 +180,15 @@ class EmulatedDriver final : public driver::Interface {
   Answer submit_value_operation(const StreamEntry& entry, CUdeviceptr address, Value value, bool write,
                                 unsigned condition);
   template <class Value>
-  CUresult write_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags) noexcept;
+  CUresult write_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags,
+                       const char* call = __builtin_FUNCTION()) noexcept;
   template <class Value>
-  CUresult wait_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags) noexcept;
+  CUresult wait_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags,
+                      const char* call = __builtin_FUNCTION()) noexcept;
+  CUresult create_stream(CUstream* stream, unsigned flags, int priority,
+                         const char* call = __builtin_FUNCTION()) noexcept;
+  CUresult record_event(CUevent event, CUstream stream, unsigned flags,
+                        const char* call = __builtin_FUNCTION()) noexcept;
   CUgraph graph_handle_locked(const execution::GraphPointer& graph);
   void forget_lost_graphs();
   void forget_lost_graphs_locked();
@@ -211,6 +218,8 @@ class EmulatedDriver final : public driver::Interface {
   void undo_allocation(CUdeviceptr address, model::MemoryPool& pool) noexcept;
   bool free_pooled(CUdeviceptr address, Answer& freed);
   Answer free_heap(CUdeviceptr pointer);
+  CUresult allocate_page_locked(void** pointer, std::size_t bytes, unsigned flags,
+                                const char* call = __builtin_FUNCTION()) noexcept;
   MemoryPoolPointer graph_pool(int device);
   Answer capture_allocation(CUdeviceptr* pointer, std::size_t bytes, const model::MemoryPool& like,
                             const StreamEntry& entry);
@@ -226,21 +235,24 @@ class EmulatedDriver final : public driver::Interface {
   Answer check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to, Access& from);
   [[nodiscard]] static CUresult fault_of_vanished_memory(bool by_copy_engine);
   [[nodiscard]] bool is_captured(const execution::StreamPointer& stream);
-  void use_host_rights(Operand& operand, std::size_t bytes, bool write);
+  void use_host_rights(Operand& operand, std::size_t bytes, bool write, CopyWait wait);
   Answer check_wrapped_copy(const Operand& destination, const Operand& source, std::size_t bytes);
   execution::Operation copy_operation(const Operand& destination, const Operand& source, std::size_t bytes,
                                       CUresult code);
   Answer copy(CUstream stream, Operand destination, Operand source, std::size_t bytes, CopyWait wait);
-  CUresult copy_in_context(Operand destination, Operand source, std::size_t bytes, CUstream stream,
-                           CopyWait wait) noexcept;
+  CUresult copy_in_context(Operand destination, Operand source, std::size_t bytes, CUstream stream, CopyWait wait,
+                           const char* call = __builtin_FUNCTION()) noexcept;
+  CUresult copy_between_contexts(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
+                                 CUcontext source_context, std::size_t bytes, CUstream stream,
+                                 const char* call = __builtin_FUNCTION()) noexcept;
   Answer fill(CUstream stream, CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes,
               std::size_t count);
   CUresult fill_in_context(CUdeviceptr destination, std::uint32_t pattern, std::size_t pattern_bytes, std::size_t count,
-                           CUstream stream) noexcept;
+                           CUstream stream, const char* call = __builtin_FUNCTION()) noexcept;
 
   // User objects.
   Answer find_user_object(CUuserObject handle, unsigned count, std::shared_ptr<UserObject>* found);
-  static Answer release_own(UserObject& object, unsigned count, std::shared_ptr<void>& released);
+  static void release_own(UserObject& object, unsigned count, std::shared_ptr<void>& released);
 
   // Kernels.
   void add_kernel(HostKernel kernel);

@@ -23,11 +23,15 @@ CUresult EmulatedDriver::cuEventCreate(CUevent* event, unsigned int flags) {
 }
 
 CUresult EmulatedDriver::cuEventRecord(CUevent event, CUstream stream) {
-  return cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_DEFAULT);
+  return record_event(event, stream, CU_EVENT_RECORD_DEFAULT);
 }
 
 CUresult EmulatedDriver::cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
-  return initialised([&]() -> Answer {
+  return record_event(event, stream, flags);
+}
+
+CUresult EmulatedDriver::record_event(CUevent event, CUstream stream, unsigned flags, const char* call) noexcept {
+  const auto record = [&]() -> Answer {
     if (flags > CU_EVENT_RECORD_EXTERNAL)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     StreamEntry entry;
@@ -37,7 +41,8 @@ CUresult EmulatedDriver::cuEventRecordWithFlags(CUevent event, CUstream stream, 
     if (recorded.ok() && !is_captured(entry.stream))
       machine_.with_pools([&](model::StreamOrderedMemory& memory) { memory.note_record(found->id, entry.stream->id); });
     return recorded;
-  });
+  };
+  return initialised(record, call);
 }
 
 CUresult EmulatedDriver::cuEventQuery(CUevent event) {

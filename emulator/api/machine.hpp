@@ -31,8 +31,9 @@ struct HostRange {
   unsigned flags = 0;
   bool allocated = false;
   std::uint64_t owner = 0;   // context
+  int device = 0;            // the owner's
   std::uintptr_t begin = 0;  // of the memory that was taken from the process, if it is allocated
-  int managed_by = -1;       // the device of managed memory; -1: it is none
+  bool managed = false;
 };
 
 // The bytes behind an address range that somebody was found to be allowed to touch; the memory cannot die before this
@@ -177,13 +178,13 @@ class Machine final : private model::HostViewListener {
   Answer free(CUdeviceptr address);
   [[nodiscard]] std::optional<model::HeapAllocation> find_heap_allocation(CUdeviceptr address);
 
-  Answer allocate_host(void** pointer, std::uint64_t bytes, unsigned flags, std::uint64_t owner);
+  Answer allocate_host(void** pointer, std::uint64_t bytes, unsigned flags, int device, std::uint64_t owner);
   // Memory of the process that the device may touch, too.
   Answer allocate_managed(CUdeviceptr* pointer, std::uint64_t bytes, int device, std::uint64_t owner);
   // The managed memory that begins there.
   [[nodiscard]] std::optional<HostRange> find_managed(CUdeviceptr address);
   Answer free_host(void* pointer);
-  Answer register_host(void* pointer, std::uint64_t bytes, unsigned flags, std::uint64_t owner);
+  Answer register_host(void* pointer, std::uint64_t bytes, unsigned flags, int device, std::uint64_t owner);
   Answer unregister_host(void* pointer);
   [[nodiscard]] std::optional<HostRange> find_host_range(std::uintptr_t address);
   // The context's page-locked memory with the lowest address above `after`.

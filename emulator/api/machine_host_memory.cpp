@@ -69,14 +69,14 @@ std::optional<unsigned> Machine::host_flags(std::uintptr_t address, int device) 
   if (facts->is_mapping() && facts->open_to(device)) return CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
   const auto range = find_host_range(address);
   if (!range) return std::nullopt;
-  if (range->managed_by >= 0) return CU_MEMHOSTALLOC_DEVICEMAP;
+  if (range->managed) return CU_MEMHOSTALLOC_DEVICEMAP;
   // With unified addresses all page-locked memory is mapped for devices.
   const unsigned kept =
       range->allocated ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED : CU_MEMHOSTREGISTER_PORTABLE;
   return (range->flags & kept) | CU_MEMHOSTALLOC_DEVICEMAP;
 }
 
-Answer Machine::allocate_host(void** pointer, std::uint64_t bytes, unsigned flags, std::uint64_t owner) {
+Answer Machine::allocate_host(void** pointer, std::uint64_t bytes, unsigned flags, int device, std::uint64_t owner) {
   constexpr unsigned known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
   if (pointer == nullptr || (flags & ~known) != 0)
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
@@ -95,7 +95,7 @@ Answer Machine::allocate_host(void** pointer, std::uint64_t bytes, unsigned flag
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   const std::uintptr_t address = bytes <= page_bytes - small_offset ? begin + small_offset : begin;
   try {
-    host_ranges_[address] = HostRange{address, bytes, flags, true, owner, begin};
+    host_ranges_[address] = HostRange{address, bytes, flags, true, owner, device, begin};
   } catch (...) {
     std::free(memory);
     throw;
@@ -126,6 +126,9 @@ Answer Machine::check_host_registration(std::uintptr_t address, std::uint64_t by
   if (taken != nullptr)
     return {taken->allocated ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
             Rule::host_registration, fmt::format("part of {:#x} + {} is page-locked already", address, bytes)};
+  if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::host_pages,
+            fmt::format("flags are {:#x}, and {:#x} is no I/O memory, of which this machine has none", flags, address)};
   const bool writable = (flags & CU_MEMHOSTREGISTER_READ_ONLY) == 0;
   // What is mapped by virtual memory management is no memory of the process, though it may see it.
   if (addresses_.contains(address) || !mapped_by_process(address, address + bytes, writable))
@@ -135,11 +138,11 @@ Answer Machine::check_host_registration(std::uintptr_t address, std::uint64_t by
   return {};
 }
 
-Answer Machine::register_host(void* pointer, std::uint64_t bytes, unsigned flags, std::uint64_t owner) {
+Answer Machine::register_host(void* pointer, std::uint64_t bytes, unsigned flags, int device, std::uint64_t owner) {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   const std::lock_guard lock(mutex_);
   if (Answer answer = check_host_registration(address, bytes, flags); !answer.ok()) return answer;
-  host_ranges_[address] = HostRange{address, bytes, flags, false, owner};
+  host_ranges_[address] = HostRange{address, bytes, flags, false, owner, device};
   return {};
 }
 

@@ -115,8 +115,7 @@ Answer Machine::dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
   }
   if (address + bytes < address) return refused("it is beyond all addresses");
   if (const auto* const pooled = stream_ordered_memory_.find(address);
-      pooled != nullptr && (pooled->pool->kind().handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0 &&
-      !pooled->pool->place().is_host()) {
+      pooled != nullptr && !pooled->pool->place().is_host()) {
     const auto owner = model::Accessor::device(pooled->pool->place().device);
     if (!stream_ordered_memory_.resolve(address, bytes, owner, false, segments).ok())
       return refused("it is not inside one allocation");

@@ -7,17 +7,18 @@ namespace cuvmm::emulator::api {
 
 Answer Machine::allocate_managed(CUdeviceptr* pointer, std::uint64_t bytes, int device, std::uint64_t owner) {
   void* memory = nullptr;
-  if (Answer answer = allocate_host(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE, owner); !answer.ok()) return answer;
+  if (Answer answer = allocate_host(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE, device, owner); !answer.ok())
+    return answer;
   const std::lock_guard lock(mutex_);
   HostRange& range = host_ranges_.at(reinterpret_cast<std::uintptr_t>(memory));
-  range.managed_by = device;
+  range.managed = true;
   *pointer = range.address;
   return {};
 }
 
 std::optional<HostRange> Machine::find_managed(CUdeviceptr address) {
   const auto range = find_host_range(address);
-  return range && range->managed_by >= 0 && range->address == address ? range : std::nullopt;
+  return range && range->managed && range->address == address ? range : std::nullopt;
 }
 
 CUresult EmulatedDriver::cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned int flags) {

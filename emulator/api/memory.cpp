@@ -81,15 +81,21 @@ CUresult EmulatedDriver::cuMemGetAddressRange(CUdeviceptr* base, size_t* size, C
   });
 }
 
-CUresult EmulatedDriver::cuMemHostAlloc(void** pointer, size_t bytes, unsigned int flags) {
-  return with_context([&](const ActiveContext& context) -> Answer {
+CUresult EmulatedDriver::allocate_page_locked(void** pointer, std::size_t bytes, unsigned flags,
+                                              const char* call) noexcept {
+  const auto allocate = [&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    return give_owner(context, machine_.allocate_host(pointer, bytes, flags, context.id));
-  });
+    return give_owner(context, machine_.allocate_host(pointer, bytes, flags, context.device, context.id));
+  };
+  return with_context(allocate, call);
+}
+
+CUresult EmulatedDriver::cuMemHostAlloc(void** pointer, size_t bytes, unsigned int flags) {
+  return allocate_page_locked(pointer, bytes, flags);
 }
 
 CUresult EmulatedDriver::cuMemAllocHost(void** pointer, size_t bytes) {
-  return cuMemHostAlloc(pointer, bytes, 0);
+  return allocate_page_locked(pointer, bytes, 0);
 }
 
 CUresult EmulatedDriver::cuMemFreeHost(void* pointer) {
@@ -97,7 +103,7 @@ CUresult EmulatedDriver::cuMemFreeHost(void* pointer) {
     if (pointer == nullptr) return {};
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
     if (const auto range = machine_.find_host_range(reinterpret_cast<std::uintptr_t>(pointer))) {
-      if (range->managed_by >= 0)
+      if (range->managed)
         return {CUDA_ERROR_INVALID_VALUE, Rule::heap_pointer, fmt::format("{} is managed memory", pointer)};
       if (Answer finished = drain_users(range->owner, range->address, range->bytes); !finished.ok()) return finished;
     }
@@ -108,7 +114,7 @@ CUresult EmulatedDriver::cuMemFreeHost(void* pointer) {
 CUresult EmulatedDriver::cuMemHostRegister(void* pointer, size_t bytes, unsigned int flags) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (Answer refused = check_unsafe_during_capture(); !refused.ok()) return refused;
-    return give_owner(context, machine_.register_host(pointer, bytes, flags, context.id));
+    return give_owner(context, machine_.register_host(pointer, bytes, flags, context.device, context.id));
   });
 }
 

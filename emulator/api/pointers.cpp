@@ -89,11 +89,9 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
     facts.context = range->owner;
     facts.range = facts.mapping = {range->address, range->bytes};
     facts.access = read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    facts.rounded = range->allocated && range->managed_by < 0;
-    if (range->managed_by >= 0) {
-      facts.kind = PointerFacts::Kind::managed;
-      facts.device = range->managed_by;
-    }
+    facts.device = range->device;
+    facts.rounded = range->allocated && !range->managed;
+    if (range->managed) facts.kind = PointerFacts::Kind::managed;
     return facts;
   }
   return std::nullopt;

@@ -64,20 +64,25 @@ Answer EmulatedDriver::find_working_stream(CUstream handle, StreamEntry* found) 
 }
 
 template <class Work>
-CUresult EmulatedDriver::with_stream(CUstream handle, Work&& work) noexcept {
-  return initialised([&]() -> Answer {
+CUresult EmulatedDriver::with_stream(CUstream handle, Work&& work, const char* call) noexcept {
+  const auto found = [&]() -> Answer {
     StreamEntry entry;
     if (Answer refused = find_stream(handle, &entry); !refused.ok()) return refused;
     return work(entry);
-  });
+  };
+  return initialised(found, call);
 }
 
 CUresult EmulatedDriver::cuStreamCreate(CUstream* stream, unsigned int flags) {
-  return cuStreamCreateWithPriority(stream, flags, lowest_priority);
+  return create_stream(stream, flags, lowest_priority);
 }
 
 CUresult EmulatedDriver::cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
-  return with_context([&](const ActiveContext& context) -> Answer {
+  return create_stream(stream, flags, priority);
+}
+
+CUresult EmulatedDriver::create_stream(CUstream* stream, unsigned flags, int priority, const char* call) noexcept {
+  const auto create = [&](const ActiveContext& context) -> Answer {
     if (stream == nullptr || flags > CU_STREAM_NON_BLOCKING)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid,
               fmt::format("phStream must not be null, flags must be known (are {:#x})", flags)};
@@ -93,7 +98,8 @@ CUresult EmulatedDriver::cuStreamCreateWithPriority(CUstream* stream, unsigned i
       throw;
     }
     return give_owner(context, {});
-  });
+  };
+  return with_context(create, call);
 }
 
 CUresult EmulatedDriver::cuStreamDestroy(CUstream stream) {
@@ -235,17 +241,20 @@ Answer EmulatedDriver::submit_value_operation(const StreamEntry& entry, CUdevice
 }
 
 template <class Value>
-CUresult EmulatedDriver::write_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags) noexcept {
-  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+CUresult EmulatedDriver::write_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags,
+                                     const char* call) noexcept {
+  const auto write = [&](const StreamEntry& entry) -> Answer {
     if (flags != CU_STREAM_WRITE_VALUE_DEFAULT)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
     return submit_value_operation(entry, address, value, true, 0);
-  });
+  };
+  return with_stream(stream, write, call);
 }
 
 template <class Value>
-CUresult EmulatedDriver::wait_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags) noexcept {
-  return with_stream(stream, [&](const StreamEntry& entry) -> Answer {
+CUresult EmulatedDriver::wait_value(CUstream stream, CUdeviceptr address, Value value, unsigned flags,
+                                    const char* call) noexcept {
+  const auto wait = [&](const StreamEntry& entry) -> Answer {
     const unsigned condition = flags & ~static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH);
     if (condition > CU_STREAM_WAIT_VALUE_NOR)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}", flags)};
@@ -253,7 +262,8 @@ CUresult EmulatedDriver::wait_value(CUstream stream, CUdeviceptr address, Value 
     if (flags != condition && profile.attribute(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES) == 0)
       return {CUDA_ERROR_NOT_SUPPORTED, Rule::argument_valid, "the device cannot flush remote writes"};
     return submit_value_operation(entry, address, value, false, condition);
-  });
+  };
+  return with_stream(stream, wait, call);
 }
 
 CUresult EmulatedDriver::cuStreamWriteValue32(CUstream stream, CUdeviceptr address, unsigned int value,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "emulator/api/answering.hpp"
 
@@ -35,25 +36,27 @@ auto same_as(const std::shared_ptr<void>& object) {
   };
 }
 
-Answer too_many(unsigned count, std::uint64_t references) {
-  return invalid(fmt::format("count is {} of {} references", count, references));
+// That one call takes or gives back.
+constexpr unsigned most_references = std::numeric_limits<int>::max();
+
+std::string more_than_there_are(unsigned count, std::uint64_t references) {
+  return fmt::format("count is {} of {} references", count, references);
 }
 
 }  // namespace
 
 // Takes references of the caller's away; with the last one goes what holds the object, to `released`.
-Answer EmulatedDriver::release_own(UserObject& object, unsigned count, std::shared_ptr<void>& released) {
-  if (count > object.references) return too_many(count, object.references);
-  object.references -= count;
+void EmulatedDriver::release_own(UserObject& object, unsigned count, std::shared_ptr<void>& released) {
+  object.references -= std::min<std::uint64_t>(count, object.references);
   if (object.references == 0) released = std::move(object.held);
-  return {};
 }
 
 Answer EmulatedDriver::find_user_object(CUuserObject handle, unsigned count, std::shared_ptr<UserObject>* found) {
   *found = user_objects_->table.find(handle);
   if (*found == nullptr || (*found)->object.expired())
     return invalid(fmt::format("{} is no user object", fmt::ptr(handle)));
-  if (count == 0) return invalid("count is 0");
+  if (count == 0 || count > most_references)
+    return invalid(fmt::format("count is {}, must be from 1 to {}", count, most_references));
   return {};
 }
 
@@ -90,10 +93,18 @@ CUresult EmulatedDriver::cuUserObjectRetain(CUuserObject handle, unsigned int co
 CUresult EmulatedDriver::cuUserObjectRelease(CUuserObject handle, unsigned int count) {
   std::shared_ptr<void> released;  // ends without the lock: the last one calls the object's destructor
   return without_driver([&]() -> Answer {
-    const std::lock_guard lock(user_objects_->mutex);
+    std::unique_lock lock(user_objects_->mutex);
     std::shared_ptr<UserObject> found;
     if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
-    return release_own(*found, count, released);
+    if (const std::uint64_t references = found->references; count > references) {
+      lock.unlock();  // what is told of warnings may call the driver
+      if (Answer refused = machine_.tolerated(Rule::argument_valid, more_than_there_are(count, references));
+          !refused.ok())
+        return refused;
+      lock.lock();
+    }
+    release_own(*found, count, released);
+    return {};
   });
 }
 
@@ -107,10 +118,11 @@ CUresult EmulatedDriver::cuGraphRetainUserObject(CUgraph graph, CUuserObject han
     std::shared_ptr<UserObject> found;
     if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
     const bool move = (flags & CU_GRAPH_USER_OBJECT_MOVE) != 0;
-    if (move && count > found->references) return too_many(count, found->references);
+    if (move && count > found->references) return invalid(more_than_there_are(count, found->references));
     keeper->kept.insert(keeper->kept.end(), count, found->object.lock());
     std::shared_ptr<void> moved;  // the graph has the object now
-    return move ? release_own(*found, count, moved) : Answer{};
+    if (move) release_own(*found, count, moved);
+    return {};
   });
 }
 

@@ -176,12 +176,11 @@ Handle* VirtualMemory::find_handle(CUmemGenericAllocationHandle value) const {
 }
 
 Answer VirtualMemory::dead_handle(CUmemGenericAllocationHandle value) const {
-  const bool crashes = value != 0;
-  const char* const more = crashes ? "; the real driver crashes the process here" : "";
   Answer answer(CUDA_ERROR_INVALID_VALUE, Rule::handle_live,
-                was_handle(value) ? fmt::format("handle {:#x} was released{}", value, more)
-                                  : fmt::format("{:#x} never was a handle{}", value, more));
-  answer.crashes = crashes;
+                was_handle(value) ? fmt::format("handle {:#x} was released", value)
+                                  : fmt::format("{:#x} never was a handle", value));
+  answer.crashes = value != 0;
+  if (answer.crashes) answer.detail += "; the real driver crashes the process here";
   return answer;
 }
 
@@ -192,9 +191,9 @@ bool VirtualMemory::was_handle(CUmemGenericAllocationHandle value) const {
 Answer VirtualMemory::release(CUmemGenericAllocationHandle value) {
   Handle* handle = find_handle(value);
   if (handle == nullptr) {
-    if (was_handle(value))  // a second release is noticed
-      return {CUDA_ERROR_INVALID_VALUE, Rule::handle_live, fmt::format("handle {:#x} was released already", value)};
-    return dead_handle(value);
+    if (!was_handle(value)) return dead_handle(value);
+    return {CUDA_ERROR_INVALID_VALUE, Rule::handle_live,  // which a real driver notices, too
+            fmt::format("handle {:#x} was released already, as often as it was made and retained", value)};
   }
   --handle->references;
   forget_if_unused(*handle);

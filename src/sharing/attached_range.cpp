@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "refusal.hpp"
 #include "sharing/attached_range_impl.hpp"
 #include "sharing/packet.hpp"
@@ -105,8 +103,6 @@ Result<void> AttachedRange::Impl::map_all(MappedRange& range, const std::vector<
   std::vector<MemoryAt> memories;
   memories.reserve(chunks.size());
   for (const ImportedChunk& each : chunks) memories.push_back({each.offset, each.memory});
-  // What fills holes comes in the order in which it was published.
-  std::ranges::sort(memories, {}, &MemoryAt::offset);
   return range.try_map(memories);
 }
 

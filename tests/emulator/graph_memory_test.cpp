@@ -1,4 +1,6 @@
 // Memory that graphs allocate, objects that they keep, and dependencies that captures are told.
+#include <limits>
+#include <string>
 #include <vector>
 
 #include "emulated.hpp"
@@ -412,15 +414,32 @@ TEST(UserObjects, HaveAsManyReferencesAsANumberSays) {
   const Emulated driver;
   int ended = 0;
   CUuserObject object = nullptr;
-  constexpr unsigned most = ~0U;
-  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectCreate(&object, &ended, count_up, most, 1));
+  constexpr unsigned most = std::numeric_limits<int>::max();
+  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectCreate(&object, &ended, count_up, 2 * most + 1, 1));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuUserObjectRetain(object, most + 1));
   EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRetain(object, most));
-  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRelease(object, most));
-  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRelease(object, most - 1));
+  for (int times = 0; times < 3; ++times) EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRelease(object, most));
   EXPECT_EQ(ended, 0);
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuUserObjectRelease(object, 2));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuUserObjectRelease(object, most + 1));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuUserObjectRelease(object, 2));  // the strict mode minds
   EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRelease(object, 1));
   EXPECT_EQ(ended, 1);
+}
+
+TEST(UserObjects, MayBeReleasedMoreOftenThanTheyWereRetained) {
+  Configuration faithful;
+  std::vector<std::string> warnings;
+  faithful.on_warning = [&](const std::string& warning) { warnings.push_back(warning); };
+  const Emulated driver{faithful};
+  int ended = 0;
+  CUuserObject object = nullptr;
+  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectCreate(&object, &ended, count_up, 2, 1));
+  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRelease(object, 1));
+  EXPECT_TRUE(warnings.empty());
+  EXPECT_ANSWER(SUCCESS, *driver, cuUserObjectRelease(object, 2));
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(warnings.size(), 1U);
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuUserObjectRelease(object, 1));  // it is gone
 }
 
 }  // namespace

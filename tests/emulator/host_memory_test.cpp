@@ -143,6 +143,17 @@ TEST(PageLockedMemory, IsAllocatedAndFreed) {
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemFreeHost(memory));
 }
 
+TEST(PageLockedMemory, IsNoMemoryOfADevicesRegisters) {
+  Emulated driver;
+  std::vector<unsigned char> memory(4096);
+  for (const unsigned others : {0U, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP}) {
+    EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver,
+                  cuMemHostRegister(memory.data(), memory.size(), others | CU_MEMHOSTREGISTER_IOMEMORY));
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemHostRegister(memory.data(), memory.size(), others));
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemHostUnregister(memory.data()));
+  }
+}
+
 TEST(PageLockedMemory, IsRegisteredOnceAndUnregistered) {
   Emulated driver;
   std::vector<unsigned char> memory(10000);

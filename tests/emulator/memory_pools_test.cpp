@@ -577,6 +577,30 @@ TEST_F(MemoryPools, OfTheHostThatThereAlwaysAreLetDevicesInLikeOthers) {
   EXPECT_EQ(*reinterpret_cast<const unsigned char*>(memory), 7);
 }
 
+TEST_F(MemoryPools, OfTheHostThatLetNobodyInAreCopiedAsTheHostsMemory) {
+  CUmemPoolProps properties = pool_on(0);
+  properties.location = {CU_MEM_LOCATION_TYPE_HOST, 0};
+  const CUdeviceptr memory = allocate(64, make(properties), stream);
+  auto* const bytes = reinterpret_cast<unsigned char*>(memory);
+  CUdeviceptr there = 0;
+  unsigned char byte = 5;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&there, 64));
+  finish(stream);
+  // Named as a device's.
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemcpyHtoD(memory, &byte, 1));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemcpyDtoH(&byte, memory, 1));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemcpyDtoD(there, memory, 1));
+  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuMemcpyHtoDAsync(memory, &byte, 1, stream));
+  // Named as the host's, or as either's.
+  bytes[0] = 7;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemcpy(there, memory, 1));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemcpyAsync(memory + 1, there, 1, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemcpyHtoDAsync(there + 1, bytes + 1, 1, stream));
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemcpyDtoHAsync(bytes + 2, there + 1, 1, stream));
+  finish(stream);
+  EXPECT_EQ(bytes[2], 7);
+}
+
 TEST_F(MemoryPools, TakeAndGiveBackPiecesOf32MiB) {
   EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, std::numeric_limits<std::uint64_t>::max()), CUDA_SUCCESS);
   const CUdeviceptr first = allocate(40 * mebibyte, pool, stream);
@@ -668,6 +692,8 @@ TEST_F(MemoryPools, OfTheHostTakeAllocationsThatLieAcrossChunks) {
   EXPECT_EQ(reserved(host), 64 * mebibyte);
   bytes[0] = 1;
   bytes[20 * mebibyte - 1] = 2;
+  const CUmemAccessDesc access = grant_device(0);
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemPoolSetAccess(host, &access, 1));
   const auto content = driver.read(reinterpret_cast<CUdeviceptr>(bytes), 20 * mebibyte);
   EXPECT_EQ(content.front(), 1);
   EXPECT_EQ(content.back(), 2);

@@ -1,4 +1,6 @@
 // What the driver says of pointers.
+#include <array>
+
 #include "emulated.hpp"
 
 namespace cuvmm::emulator::test {
@@ -65,6 +67,24 @@ TEST(PointerAttributes, KnowHeapAndHostMemory) {
   const CUdeviceptr host_mapping = driver.mapped(chunk, on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA));
   EXPECT_EQ(attribute<unsigned>(driver, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, host_mapping), CU_MEMORYTYPE_HOST);
   EXPECT_EQ(attribute<CUcontext>(driver, CU_POINTER_ATTRIBUTE_CONTEXT, host_mapping), nullptr);
+}
+
+TEST(PointerAttributes, OfHostMemoryTellTheDeviceThatWasCurrent) {
+  Emulated driver{strict(2)};
+  alignas(4096) std::array<char, 4096> own{};
+  for (const int device : {0, 1}) {
+    driver.use(device);
+    void* allocated = nullptr;
+    CUdeviceptr managed = 0;
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemAllocHost(&allocated, 64));
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemAllocManaged(&managed, 64, CU_MEM_ATTACH_GLOBAL));
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemHostRegister(own.data(), own.size(), 0));
+    driver.use(0);
+    for (const CUdeviceptr each :
+         {reinterpret_cast<CUdeviceptr>(allocated), managed, reinterpret_cast<CUdeviceptr>(own.data())})
+      EXPECT_EQ(attribute<int>(driver, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, each), device);
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemHostUnregister(own.data()));
+  }
 }
 
 TEST(PointerAttributes, AskedForTogetherAnswerZerosForUnknownPointers) {

@@ -299,10 +299,12 @@ TEST_F(PoolSharing, HasDmaBufs) {
   const auto dma_buf = [&](CUdeviceptr address, std::uint64_t bytes) {
     return driver->cuMemGetHandleForAddressRange(&made, address, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
   };
-  EXPECT_EQ(dma_buf(memory, 2 * chunk + 4096), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(dma_buf(plain, chunk), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(dma_buf(memory, chunk), CUDA_SUCCESS);
-  ::close(made);
+  for (const CUdeviceptr each : {memory, plain}) {
+    EXPECT_EQ(dma_buf(each, 2 * chunk + 4096), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(dma_buf(each, chunk), CUDA_SUCCESS) << "whatever may be exported of its pool";
+    ::close(made);
+  }
+  EXPECT_EQ(dma_buf(allocate(make(0, CU_MEM_LOCATION_TYPE_HOST_NUMA), chunk), chunk), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(PoolSharing, OfHostMemoryIsSeenByTheHost) {

@@ -247,6 +247,20 @@ def test_foreign_pointers_are_recognised(device, stream):
     pooled.close(stream)
 
 
+def test_foreign_host_memory_is_of_the_device_that_was_current(device):
+    own = (ctypes.c_uint8 * 100)()
+    Device(1).set_current()
+    pinned, managed = ok(driver.cuMemAllocHost(100)), ok(driver.cuMemAllocManaged(100, 1))
+    ok(driver.cuMemHostRegister(ctypes.addressof(own), 100, 0))
+    device.set_current()
+    for pointer in (pinned, managed, ctypes.addressof(own)):
+        buffer = Buffer.from_handle(int(pointer), 100)
+        assert buffer.is_host_accessible and buffer.is_device_accessible and buffer.device_id == 1
+    ok(driver.cuMemHostUnregister(ctypes.addressof(own)))
+    ok(driver.cuMemFreeHost(pinned))
+    ok(driver.cuMemFree(managed))
+
+
 def test_too_much_is_refused(device, stream):
     before = free_bytes()
     with pytest.raises(CUDAError, match="OUT_OF_MEMORY"):

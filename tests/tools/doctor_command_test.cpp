@@ -48,6 +48,24 @@ TEST(DoctorCommand, PrintsAPage) {
     EXPECT_TRUE(contains(result.output, part)) << part << " in\n" << result.output;
 }
 
+TEST(DoctorCommand, LooksAtAsManyDevicesAsAreAskedFor) {
+  EXPECT_EQ(json_of("devices=2")["devices"].size(), 2U);
+  EXPECT_EQ(json_of("devices=2", {"--devices", "1"})["devices"].size(), 1U);
+  EXPECT_EQ(json_of("profile=h200-580", {"--devices", "3"})["devices"].size(), 3U);
+  EXPECT_EQ(doctor("profile=h200-580", {"--devices", "0"}).status, 2);
+}
+
+TEST(DoctorCommand, SaysWhyTheExitStatusIs1) {
+  const ProgramResult refused = doctor("devices=2", {"--probe"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.output, "The exit status is 1")) << refused.output;
+  for (const char* part : {"\n  device 0: fabric handles\n", "\n  device 1: fabric handles\n"})
+    EXPECT_TRUE(contains(refused.output, part)) << part << " in\n" << refused.output;
+  const ProgramResult whole = doctor("profile=gb200", {"--probe"});
+  EXPECT_EQ(whole.status, 0);
+  EXPECT_FALSE(contains(whole.output, "The exit status")) << whole.output;
+}
+
 TEST(DoctorCommand, NothingIsTriedUnlessItIsAskedFor) {
   const Json asked = json_of("profile=h200-580");
   EXPECT_EQ(asked["probed"], false);

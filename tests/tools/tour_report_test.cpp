@@ -61,6 +61,26 @@ TEST(TourReport, TableHasALineForEachStopAndItsReason) {
   EXPECT_EQ(table, expected);
 }
 
+TEST(TourReport, TableFitsOnATerminalAndTellsWhatWasLeftOut) {
+  Report report = three_stops();
+  report.stops.resize(1);
+  report.stops[0].shown =
+      "many words, of which there are more than a line of a terminal has room for; no fabric: there is none";
+  report.stops[0].checks = {{"two of them agree", false, "the one cannot reach the other"},
+                            {"fabric", false, "there is none"}};
+  const std::vector<std::string> table = lines(as_table(report));
+  const std::vector<std::string> expected{
+      "Section  Shown            Bytes  Calls      Time  Result",
+      "1.1      Name of 1.1  1,234,567      4  250.0 ms  passed",
+      "         many words, of which there are more than a line of a terminal has room",
+      "           for; no fabric: there is none",
+      "         left out: two of them agree: the one cannot reach the other",
+      "",
+      "1 passed, 0 failed, 0 unavailable.",
+  };
+  EXPECT_EQ(table, expected);
+}
+
 TEST(TourReport, JsonHasTheFieldsAndNoOthers) {
   const auto json = nlohmann::json::parse(as_json(three_stops()));
   const auto expected = nlohmann::json::parse(R"({

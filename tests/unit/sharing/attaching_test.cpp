@@ -46,13 +46,13 @@ class RawSocket {
     packet.at(4) = static_cast<std::byte>(version);
     send_raw(socket_.get(), packet, descriptors);
   }
-  // Nothing once the peer has ended.
+  // Nothing once the peer has ended, or where nothing comes.
   [[nodiscard]] std::optional<Message> receive() const {
     MessageAssembler assembler({});
     for (;;) {
       wait(socket_.get());
       ReceivedPacket packet = receive_now(socket_.get());
-      if (packet.ended) return std::nullopt;
+      if (packet.ended || packet.error == EAGAIN) return std::nullopt;
       if (packet.error != 0) continue;  // that what it sent was not read is told once, before what came
       EXPECT_EQ(assembler.add(packet.bytes, std::move(packet.descriptors)), std::nullopt);
       return assembler.take();

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "command/driver_choice.hpp"
@@ -35,13 +36,14 @@ DeviceFindings examine(const Device& device, bool probe) {
 
 }  // namespace
 
-Findings examine(const Driver& driver, bool probe) {
+Findings examine(const Driver& driver, bool probe, int devices) {
   Findings findings;
   findings.driver = driver.description();
   findings.cuda_version = driver.version();
   findings.emulated = driver.is_emulated();
   findings.probed = probe;
-  for (const Device& device : driver.devices()) findings.devices.push_back(examine(device, probe));
+  for (const Device& device : driver.devices())
+    if (devices == 0 || device.ordinal().value < devices) findings.devices.push_back(examine(device, probe));
   findings.imex_channels = imex_channels();
   findings.multicast_switches = multicast_switches();
   return findings;
@@ -51,8 +53,8 @@ int run_doctor(const Options& options) {
   constexpr int action = 1;
   constexpr int misuse = 2;
   try {
-    const command::OpenedDriver opened = command::open_driver(options.driver, 1);
-    Findings findings = examine(opened.driver, options.probe);
+    const command::OpenedDriver opened = command::open_driver(options.driver, std::max(options.devices, 1));
+    Findings findings = examine(opened.driver, options.probe, options.devices);
     findings.remark = opened.remark;
     command::write_out(options.json ? as_json(findings) : as_page(findings));
     return needs_action(findings) ? action : 0;

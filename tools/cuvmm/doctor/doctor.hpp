@@ -7,8 +7,9 @@
 
 namespace cuvmm::doctor {
 
-// Looks at every device of the driver. Throws cuvmm::Error if the driver does not even tell its devices.
-[[nodiscard]] Findings examine(const Driver& driver, bool probe);
+// Looks at every device of the driver, or at that many. Throws cuvmm::Error if the driver does not even tell its
+// devices.
+[[nodiscard]] Findings examine(const Driver& driver, bool probe, int devices = 0);
 
 // Does what the options ask for and returns the exit status: 0 if nothing needs action, 1 if something does
 // (needs_action), 2 if there is no such driver or the report cannot be written. The report goes to standard output,

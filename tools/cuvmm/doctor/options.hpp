@@ -11,6 +11,7 @@ namespace cuvmm::doctor {
 
 struct Options {
   command::DriverChoice driver = command::DriverChoice::automatic;
+  int devices = 0;  // how many are looked at; 0: all
   bool probe = false;
   bool json = false;
 };

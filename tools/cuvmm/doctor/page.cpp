@@ -126,6 +126,20 @@ std::string peer_matrix(const Findings& findings) {
   return text;
 }
 
+bool needs_action(Feature feature, const Capability& capability) noexcept {
+  const bool missing = feature == Feature::virtual_memory_management && capability.state == FeatureState::no;
+  return missing || capability.trial == TrialResult::failed || capability.trial == TrialResult::inconclusive;
+}
+
+// "device 0: fabric handles, multicast", for those that need action.
+std::string needing_action(const DeviceFindings& found) {
+  std::string text;
+  for (const Feature feature : all_features())
+    if (needs_action(feature, found.capabilities[feature]))
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", to_string(feature));
+  return text.empty() ? text : fmt::format("  device {}: {}\n", found.capabilities.device.value, text);
+}
+
 std::string machine(const Findings& findings) {
   std::string text = findings.emulated ? "\nThis machine, not the emulated one\n" : "\nThis machine\n";
   if (findings.imex_channels.empty()) text += line("IMEX channels", fmt::format("none in {}", imex_channel_directory));
@@ -142,12 +156,10 @@ std::string machine(const Findings& findings) {
 }  // namespace
 
 bool needs_action(const Findings& findings) noexcept {
-  return std::any_of(findings.devices.begin(), findings.devices.end(), [](const DeviceFindings& each) {
-    const Capabilities& found = each.capabilities;
-    if (found[Feature::virtual_memory_management].state == FeatureState::no) return true;
-    return std::any_of(found.features.begin(), found.features.end(), [](const Capability& capability) {
-      return capability.trial == TrialResult::failed || capability.trial == TrialResult::inconclusive;
-    });
+  const auto features = all_features();
+  return std::any_of(findings.devices.begin(), findings.devices.end(), [&](const DeviceFindings& each) {
+    return std::any_of(features.begin(), features.end(),
+                       [&](Feature feature) { return needs_action(feature, each.capabilities[feature]); });
   });
 }
 
@@ -158,7 +170,13 @@ std::string as_page(const Findings& findings) {
   for (std::size_t index = 0; index < findings.devices.size(); ++index) text += device(findings, index);
   text += peer_matrix(findings);
   text += machine(findings);
-  if (needs_action(findings)) return text + "\nSomething is missing or refused: see the lines with \"do:\" above.\n";
+  if (needs_action(findings)) {
+    text +=
+        "\nThe exit status is 1, since this is missing or was refused; the lines with \"do:\" above tell the way "
+        "out:\n";
+    for (const DeviceFindings& each : findings.devices) text += needing_action(each);
+    return text;
+  }
   if (findings.probed) return text + "\nEverything that was tried works.\n";
   return text + "\nNothing was tried: doctor --probe tries what the devices announce.\n";
 }

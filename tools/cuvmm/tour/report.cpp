@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <sstream>
 
 #include "command/words.hpp"
 
@@ -32,6 +33,33 @@ std::string line_of(const Row& row, const std::array<std::size_t, 6>& widths) {
   // Words to the left, numbers to the right.
   return fmt::format("{:<{}}  {:<{}}  {:>{}}  {:>{}}  {:>{}}  {}\n", row[0], widths[0], row[1], widths[1], row[2],
                      widths[2], row[3], widths[3], row[4], widths[4], row[5]);
+}
+
+constexpr std::size_t terminal_width = 80;
+
+// The text in lines that fit on a terminal, each begun by `indent` blanks, and by two more from the second on.
+std::string beneath(std::size_t indent, const std::string& text) {
+  std::istringstream words(text);
+  std::string lines, line;
+  for (std::string word; words >> word;) {
+    const std::size_t margin = indent + (lines.empty() ? 0 : 2);
+    if (!line.empty() && margin + line.size() + 1 + word.size() > terminal_width) {
+      lines += fmt::format("{:{}}{}\n", "", margin, line);
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return lines + fmt::format("{:{}}{}\n", "", indent + (lines.empty() ? 0 : 2), line);
+}
+
+// What was shown, why the stop did not pass, and what it left out without saying why where it tells what it showed.
+std::string told_of(const StopReport& stop, std::size_t indent) {
+  std::string text = beneath(indent, stop.shown);
+  if (!stop.reason.empty()) text += beneath(indent, fmt::format("{}: {}", name(stop.status), stop.reason));
+  for (const Check& check : stop.checks)
+    if (!check.left_out.empty() && stop.shown.find(check.left_out) == std::string::npos)
+      text += beneath(indent, fmt::format("left out: {}: {}", check.statement, check.left_out));
+  return text;
 }
 
 nlohmann::ordered_json json_of(const Check& check) {
@@ -82,8 +110,7 @@ std::string as_table(const Report& report) {
   for (std::size_t index = 0; index < report.stops.size(); ++index) {
     const StopReport& stop = report.stops[index];
     text += line_of(rows[index + 1], widths);
-    text += fmt::format("{:{}}  {}\n", "", widths[0], stop.shown);
-    if (!stop.reason.empty()) text += fmt::format("{:{}}  {}: {}\n", "", widths[0], name(stop.status), stop.reason);
+    text += told_of(stop, widths[0] + 2);
     ++counts[static_cast<std::size_t>(stop.status)];
   }
   return text + fmt::format("\n{} passed, {} failed, {} unavailable.\n", counts[0], counts[1], counts[2]);

@@ -40,7 +40,8 @@ struct Report {
 
 [[nodiscard]] bool any_failed(const Report& report) noexcept;
 
-// The table: a line for each stop, and beneath it what was shown and why it did not pass. Ends with a line that counts.
+// The table: a line for each stop, and beneath it, in lines of at most 80 columns where words allow that, what was
+// shown, why it did not pass and what was left out. Ends with a line that counts.
 [[nodiscard]] std::string as_table(const Report& report);
 
 // {"driver": ..., "devices": [...], "stops": [...]}, indented, one line end at its end. docs/tour.md tells the fields.
