@@ -3,6 +3,7 @@
 
 #include <cuvmm/cuvmm.hpp>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <stdexcept>
 
 #include "bench/contest.hpp"
@@ -30,8 +31,8 @@ TEST(MedianOf, IsTheMiddleWithAnIntervalOfOrderStatistics) {
   EXPECT_EQ(few.value, 3);
   EXPECT_EQ(few.low, 1);
   EXPECT_EQ(few.high, 5);
-  std::vector<double> many;
-  for (int count = 0; count < 101; ++count) many.push_back(count);
+  std::vector<double> many(101);
+  std::iota(many.begin(), many.end(), 0);
   const Estimate found = median_of(many);
   EXPECT_EQ(found.value, 50);
   EXPECT_EQ(found.low, 40);
