@@ -11,7 +11,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   list(APPEND warnings -Wno-restrict)
 endif()
 target_compile_options(cuvmm_settings INTERFACE "$<BUILD_INTERFACE:${warnings}>")
-target_compile_definitions(cuvmm_settings INTERFACE "$<BUILD_INTERFACE:FMT_HEADER_ONLY=1>")
 
 # Both are set for the whole build rather than for our targets: mixing sanitized and plain objects, or two C++ runtimes,
 # in one program goes wrong in ways that no message explains.

@@ -9,6 +9,9 @@ set(CUVMM_TEST_LABELS unit emulator conformance processes faults gpu python)
 # Sanitized tests run several times slower; limits are there to end what hangs, and nothing else.
 set(CUVMM_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a single test is taken to hang")
 
+# Tests are compiled more often than they are run, and what they test keeps its optimisation.
+set(CUVMM_TEST_COMPILE_OPTIONS "$<$<CONFIG:Release>:-O0>")
+
 function(cuvmm_check_label label)
   if(NOT label IN_LIST CUVMM_TEST_LABELS)
     list(JOIN CUVMM_TEST_LABELS ", " known)
@@ -26,6 +29,7 @@ function(cuvmm_add_test name label)
   endif()
   add_executable(${name} ${test_SOURCES})
   target_link_libraries(${name} PRIVATE ${test_LIBRARIES} cuvmm_settings GTest::gtest GTest::gtest_main)
+  target_compile_options(${name} PRIVATE "${CUVMM_TEST_COMPILE_OPTIONS}")
   # Listing the tests when they are run, not when they are built, keeps the build free of running programs. What is
   # disabled is left out: such bodies are there for tests that start their own program again.
   gtest_discover_tests(${name} TEST_PREFIX "${label}." TEST_FILTER "-*DISABLED_*" DISCOVERY_MODE PRE_TEST

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "access_refusal.hpp"
 #include "driver/call.hpp"
 #include "refusal.hpp"
 
@@ -24,14 +25,16 @@ void require_inside(std::string_view function, std::string_view what, std::size_
 
 void copy_bytes_to_device(const Driver& driver, DeviceAddress destination, std::span<const std::byte> source) {
   if (source.empty()) return;
-  call<EntryPoint::cuMemcpyHtoD>(driver.interface(), destination.value, source.data(), source.size());
+  call_that_touches<EntryPoint::cuMemcpyHtoD>(driver, destination, source.size(), AccessRights::read_write,
+                                              destination.value, source.data(), source.size());
   // Bytes from pageable memory may still be on their way when the copy returns.
   call<EntryPoint::cuStreamSynchronize>(driver.interface(), nullptr);
 }
 
 void copy_bytes_from_device(const Driver& driver, std::span<std::byte> destination, DeviceAddress source) {
   if (destination.empty()) return;
-  call<EntryPoint::cuMemcpyDtoH>(driver.interface(), destination.data(), source.value, destination.size());
+  call_that_touches<EntryPoint::cuMemcpyDtoH>(driver, source, destination.size(), AccessRights::read,
+                                              destination.data(), source.value, destination.size());
 }
 
 void copy_bytes_to_device(const Mapping& mapping, std::size_t offset, std::span<const std::byte> source) {

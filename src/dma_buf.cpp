@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "clean_up.hpp"
 #include "cuvmm/pointer_info.hpp"
 #include "driver/call.hpp"
 #include "pointer_query.hpp"
+#include "recyclable_memory.hpp"
 #include "refusal.hpp"
 
 namespace cuvmm {
@@ -97,10 +99,26 @@ Failure explained(Failure failure, const Driver& driver, const PointerFacts& fac
   return failure;
 }
 
+// A source's memory there is not handed out again: the dma-buf leads to it for as long as somebody has it.
+Result<void> keep_from_recycling(const Driver& driver, const PointerFacts& facts) {
+  RecyclableMemory& recyclable = RecyclableMemory::all();
+  if (recyclable.empty() || facts.has_context || facts.managed || facts.in_pool || facts.on_host()) return {};
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult retained = driver.interface().cuMemRetainAllocationHandle(&handle, facts.base.as_pointer<void>());
+  if (retained == CUDA_ERROR_INVALID_VALUE) return {};  // memory that has no handle is nobody's source's
+  if (retained != CUDA_SUCCESS)
+    return driver::describe_failure(driver.interface(), driver::EntryPoint::cuMemRetainAllocationHandle, retained,
+                                    fmt::format("address = {:#x}", facts.base.value), {});
+  recyclable.held_elsewhere(handle);
+  clean_up<driver::EntryPoint::cuMemRelease>(driver.interface(), handle);
+  return {};
+}
+
 Result<DmaBuf> export_part(const Driver& driver, const Range& part, const PointerFacts& facts, DmaBufMapping mapping) {
   const Range pages = whole_pages(part);
   const unsigned long long flags = mapping == DmaBufMapping::pcie ? CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE : 0;
   int descriptor = -1;
+  if (auto kept = keep_from_recycling(driver, facts); !kept) return kept.failure();
   const auto exported = driver::try_call<driver::EntryPoint::cuMemGetHandleForAddressRange>(
       driver.interface(), static_cast<void*>(&descriptor), pages.begin,
       static_cast<std::size_t>(pages.end - pages.begin), CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);

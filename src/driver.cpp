@@ -51,6 +51,8 @@ auto configured(Make make) {
   } catch (const std::system_error& error) {
     Failure failure = invalid_use("Driver::emulated", "configuration", error.what(),
                                   "Give the process what the system refuses, or leave the setting machine empty");
+    if (error.code().value() == EPROTO)
+      failure.way_out = "The broker ends with the last program of its machine; the next one starts a broker of its own";
     const bool descriptors = error.code().value() == EMFILE || error.code().value() == ENFILE;
     failure.kind = descriptors ? ErrorKind::out_of_descriptors : ErrorKind::driver_unavailable;
     raise(failure);

@@ -28,10 +28,26 @@ void append_bytes(std::string& list, std::string_view what, const std::optional<
     list += fmt::format("{} {}", what, words);
 }
 
+bool is_digit(char character) noexcept {
+  return character >= '0' && character <= '9';
+}
+
+// Whether the text has that number, not as a part of another one.
+bool names(std::string_view text, std::size_t number) {
+  const std::string digits = std::to_string(number);
+  for (std::size_t at = text.find(digits); at != std::string_view::npos; at = text.find(digits, at + 1)) {
+    const std::size_t end = at + digits.size();
+    if ((at == 0 || !is_digit(text[at - 1])) && (end == text.size() || !is_digit(text[end]))) return true;
+  }
+  return false;
+}
+
+// What the arguments tell already is not told again, nor rounding that changed nothing.
 std::string memory_numbers(const Failure& failure) {
   std::string list;
-  append_bytes(list, "asked", failure.asked_bytes);
-  append_bytes(list, "rounded up to", failure.rounded_bytes);
+  if (failure.asked_bytes && !names(failure.arguments, *failure.asked_bytes))
+    append_bytes(list, "asked", failure.asked_bytes);
+  if (failure.rounded_bytes != failure.asked_bytes) append_bytes(list, "rounded up to", failure.rounded_bytes);
   append_bytes(list, "free", failure.free_bytes);
   append_bytes(list, "live here", failure.live_bytes);
   append_bytes(list, "recyclable here", failure.recyclable_bytes);
@@ -82,13 +98,18 @@ std::string_view to_string(ErrorKind kind) noexcept {
 
 std::string Failure::message() const {
   std::string text;
-  if (!call.empty()) text = fmt::format("{}({}): ", call, arguments);
-  text += to_string(kind);
-  if (!code_name.empty())
-    text += fmt::format(" ({} = {})", code_name, code);
-  else if (code != 0)
-    text += fmt::format(" (code {})", code);
-  text += '.';
+  if (!callback.empty()) text = fmt::format("{} threw:", callback);
+  // An exception that is none of the library's has no kind.
+  if (callback.empty() || !call.empty() || code != 0) {
+    if (!text.empty()) text += ' ';
+    if (!call.empty()) text += fmt::format("{}({}): ", call, arguments);
+    text += to_string(kind);
+    if (!code_name.empty())
+      text += fmt::format(" ({} = {})", code_name, code);
+    else if (code != 0)
+      text += fmt::format(" (code {})", code);
+    text += '.';
+  }
   append_sentence(text, feature_and_reason(*this));
   append_sentence(text, rule_ids.empty() || rule.empty() ? rule_ids + rule : fmt::format("{}: {}", rule_ids, rule));
   append_sentence(text, memory_numbers(*this));
@@ -154,7 +175,8 @@ HandlerSlot& handler_slot() {
 
 void write_to_standard_error(const Failure& failure) noexcept {
   try {
-    const std::string line = fmt::format("cuvmm: a clean-up failed: {}\n", failure.message());
+    const char* const what = failure.callback.empty() ? "a clean-up failed" : "a callback failed";
+    const std::string line = fmt::format("cuvmm: {}: {}\n", what, failure.message());
     std::fputs(line.c_str(), stderr);
   } catch (...) {
     std::fputs("cuvmm: a clean-up failed, and there was no memory to say how\n", stderr);

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "cuvmm/device.hpp"
+#include "missing_device.hpp"
 #include "peer_refusal.hpp"
 #include "range/mapped_range_impl.hpp"
 #include "refusal.hpp"
@@ -29,9 +30,14 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
   if (auto flaw = range::flaw_in({memory.location, AccessRights::none}))
     return refuse(fmt::format("memory.location = {}", to_string(memory.location)), std::move(flaw->rule), flaw->way_out,
                   "CREATE-LOCATION");
-  if (memory.location.id < 0 || (on_device && memory.location.id > 0 && memory.location.id >= driver.device_count()))
-    return refuse(fmt::format("memory.location = {}", to_string(memory.location)), "There is no such place",
-                  "Name one that there is: Driver::devices() lists devices", "CREATE-LOCATION");
+  if (!on_device && memory.location.id < 0)
+    return refuse(fmt::format("memory.location = {}", to_string(memory.location)),
+                  "NUMA nodes of the host are numbered from 0", "Name one that there is, or Location::host()",
+                  "CREATE-LOCATION");
+  if (memory.location.id != 0)  // a driver without a device says so by itself
+    if (auto missing = no_such_device(driver, memory.location))
+      return refuse(fmt::format("memory.location = {}", to_string(memory.location)), std::move(*missing),
+                    std::string(name_another_device), "CREATE-LOCATION");
   if (options.source && options.source->driver() != driver)
     return refuse("source", "Range and source must belong to the same driver", "Make both with one Driver");
   if (options.retire_queue && options.retire_queue->driver() != driver)
@@ -58,7 +64,6 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
         "require_features = true", "No feature is asked for that could be required",
         "Set memory.compression or memory.gpu_direct_rdma, name HandleType::fabric in memory.handle_types, or "
         "leave require_features out");
-  const int devices = options.grants.empty() ? 0 : driver.device_count();
   for (auto each = options.grants.begin(); each != options.grants.end(); ++each) {
     if (auto flaw = range::flaw_in(*each))
       return refuse(fmt::format("grants: {}", to_string(each->location)), std::move(flaw->rule), flaw->way_out,
@@ -66,10 +71,9 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
     if (on_device && each->location.kind != LocationKind::device)
       return refuse(fmt::format("grants: {}", to_string(each->location)), "Device memory cannot be granted to the host",
                     "Use memory of the host, or copy", "ACCESS-HOST-LOCATION");
-    if (each->location.kind == LocationKind::device && (each->location.id < 0 || each->location.id >= devices))
-      return refuse(fmt::format("grants: {}", to_string(each->location)),
-                    fmt::format("There is no such device; the driver has {}", devices), "Name one that there is",
-                    "ACCESS-DESCRIPTORS");
+    if (auto missing = no_such_device(driver, each->location))
+      return refuse(fmt::format("grants: {}", to_string(each->location)), std::move(*missing),
+                    std::string(name_another_device), "ACCESS-DESCRIPTORS");
     if (std::any_of(options.grants.begin(), each, [&](const AccessGrant& g) { return g.location == each->location; }))
       return refuse(fmt::format("grants: {} is named twice", to_string(each->location)),
                     "A location has one right to the range", "Name each location once");
@@ -107,8 +111,8 @@ MappedRange::Impl::Impl(std::shared_ptr<range::RangeAddresses> addresses, Mapped
       options_(std::move(options)) {}
 
 std::string MappedRange::Impl::name() const {
-  return fmt::format("range at {:#x} with {} of {} mapped", addresses_->address().value, format_bytes(mapped_bytes_),
-                     format_bytes(addresses_->size()));
+  return fmt::format("range at {:#x} ({} mapped, {} reserved)", addresses_->address().value,
+                     format_bytes(mapped_bytes_), format_bytes(addresses_->size()));
 }
 
 Failure MappedRange::Impl::refusal(std::string_view call, std::string arguments, std::string rule, std::string way_out,
@@ -142,6 +146,9 @@ std::vector<std::string> MappedRange::Impl::pins() const {
 }
 
 RangeObservation MappedRange::Impl::observe(RangeObserver observer) {
+  if (!observer.before_unmap && !observer.after_map)
+    raise(refusal("MappedRange::observe", {}, "The observer is empty: it has no function to call",
+                  "Set before_unmap, after_map, or both"));
   std::erase_if(observers_, [](const auto& each) { return each.expired(); });
   auto kept = std::make_shared<const RangeObserver>(std::move(observer));
   observers_.push_back(kept);
@@ -236,6 +243,12 @@ Result<void> MappedRange::try_map(std::size_t offset, const SharedPhysicalMemory
   return Impl::change(impl_, "MappedRange::map",
                       [&](Impl& range) { return range.map("MappedRange::map", offset, std::span(&memory, 1)); });
 }
+Result<void> MappedRange::try_map(std::span<const MemoryAt> memories) {
+  return Impl::change(impl_, "MappedRange::map", [&](Impl& range) { return range.map(memories); });
+}
+void MappedRange::map(std::span<const MemoryAt> memories) {
+  try_map(memories).value();
+}
 void MappedRange::map(std::size_t offset, std::size_t bytes) {
   try_map(offset, bytes).value();
 }
@@ -255,6 +268,9 @@ Result<void> MappedRange::try_unmap(std::size_t offset, std::size_t bytes) {
 Result<void> MappedRange::unmap_despite_pins(std::string_view call, std::size_t offset, std::size_t bytes) {
   return Impl::change(impl_, call,
                       [&](Impl& range) { return range.unmap(call, offset, bytes, Impl::Pins::overruled); });
+}
+Result<void> MappedRange::unmap_unused(std::string_view call, std::size_t offset, std::size_t bytes) {
+  return Impl::change(impl_, call, [&](Impl& range) { return range.unmap_unused(call, {offset, bytes}); });
 }
 void MappedRange::unmap(std::size_t offset, std::size_t bytes) {
   try_unmap(offset, bytes).value();

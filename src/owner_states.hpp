@@ -6,6 +6,7 @@
 #include "clean_up.hpp"
 #include "cuvmm/address_reservation.hpp"
 #include "cuvmm/physical_memory.hpp"
+#include "recyclable_memory.hpp"
 
 namespace cuvmm {
 
@@ -15,6 +16,7 @@ struct PhysicalMemory::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
+    if (listed) RecyclableMemory::all().remove(handle, recyclable);  // first: the driver may give the number again
     if (owned) clean_up<driver::EntryPoint::cuMemRelease>(driver.interface(), handle);
   }
 
@@ -23,7 +25,8 @@ struct PhysicalMemory::State {
   std::size_t size;
   unsigned long long handle = 0;
   bool owned = false;
-  std::atomic<bool> recyclable = true;  // false once an unmapping failed: its addresses may still reach it
+  std::atomic<bool> recyclable = true;  // false once others may still reach it: an unmapping failed, or it was retained
+  bool listed = false;                  // in RecyclableMemory
   std::shared_ptr<const void> charge;   // what a source counts until the memory is gone
 };
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "driver/convert.hpp"
+#include "missing_device.hpp"
 #include "owner_states.hpp"
 #include "pointer_query.hpp"
 #include "refusal.hpp"
@@ -82,7 +83,7 @@ Result<PhysicalMemory> PhysicalMemory::try_create(const Driver& driver, const Me
     state->owned = true;
     return PhysicalMemory(std::move(state));
   }
-  Failure failure = created.failure();
+  Failure failure = with_missing_device_told(created.failure(), driver, properties.location, "CREATE-LOCATION");
   if (failure.code == abi::CUDA_ERROR_INVALID_VALUE) {
     explain_size(failure, driver, converted, bytes);
     explain_node(failure, properties.location);
@@ -119,6 +120,7 @@ Result<PhysicalMemory> PhysicalMemory::try_retain(const Driver& driver, DeviceAd
       try_call<EntryPoint::cuMemRetainAllocationHandle>(driver.interface(), &state->handle, address.as_pointer<void>());
   if (!retained) return retained.failure();
   state->owned = true;
+  RecyclableMemory::all().held_elsewhere(state->handle);
   const auto facts = query_pointer(driver, address);
   if (!facts) return facts.failure();
   abi::CUmemAllocationProp got{};
@@ -144,8 +146,9 @@ unsigned long long PhysicalMemory::give_out() noexcept {
 std::size_t PhysicalMemory::granularity(const Driver& driver, const MemoryProperties& properties, Granularity which) {
   const abi::CUmemAllocationProp converted = driver::to_abi(properties);
   std::size_t granularity = 0;
-  call<EntryPoint::cuMemGetAllocationGranularity>(driver.interface(), &granularity, &converted,
-                                                  static_cast<abi::CUmemAllocationGranularity_flags>(which));
+  const Result<void> asked = try_call<EntryPoint::cuMemGetAllocationGranularity>(
+      driver.interface(), &granularity, &converted, static_cast<abi::CUmemAllocationGranularity_flags>(which));
+  if (!asked) raise(with_missing_device_told(asked.failure(), driver, properties.location, "CREATE-LOCATION"));
   if (granularity == 0) raise(nonsense("cuMemGetAllocationGranularity", "a granularity of 0"));
   return granularity;
 }

@@ -36,6 +36,7 @@ class PhysicalSource::Core : public std::enable_shared_from_this<PhysicalSource:
         ledger_(std::make_shared<Ledger>(options.budgets)),
         fabric_refusals_(FabricRefusals::of(driver.shared_interface())),
         pressure_wait_(options.pressure_wait),
+        recycles_(options.recycle_limit != 0),
         recycle_limit_(options.recycle_limit) {}
 
   Result<SharedPhysicalMemory> acquire(const MemoryProperties& properties, std::size_t bytes);
@@ -79,6 +80,7 @@ class PhysicalSource::Core : public std::enable_shared_from_this<PhysicalSource:
   std::shared_ptr<Ledger> ledger_;
   std::shared_ptr<FabricRefusals> fabric_refusals_;
   std::chrono::milliseconds pressure_wait_;
+  const bool recycles_;
   mutable std::mutex mutex_;  // guards the lists
   std::size_t recycle_limit_;
   Node recyclable_;  // oldest first
@@ -152,10 +154,8 @@ Failure PhysicalSource::Core::budget_refusal(const MemoryProperties& properties,
   failure.call = "PhysicalSource::acquire";
   failure.arguments =
       fmt::format("location = {}, bytes = {} ({})", to_string(properties.location), bytes, format_bytes(bytes));
-  failure.rule =
-      fmt::format("The budget of this source for {} is {}, and {} of it exist already", to_string(properties.location),
-                  format_bytes(ledger_->budget(properties.location).value_or(0)),
-                  format_bytes(ledger_->existing(properties.location)));
+  failure.rule = fmt::format("The budget of this source there is {}",
+                             format_bytes(ledger_->budget(properties.location).value_or(0)));
   failure.way_out = "Give memory back first, or make the source with a larger budget";
   failure.asked_bytes = bytes;
   return failure;
@@ -182,7 +182,13 @@ Result<Node> PhysicalSource::Core::create(const MemoryProperties& properties, st
   auto memory = create_exportable(properties, bytes);
   if (!memory) return memory.failure();
   charge->confirm();
-  memory->state_->charge = std::move(charge);
+  auto& state = *memory->state_;
+  state.charge = std::move(charge);
+  // Who retains it, or exports it as a dma-buf, has to find it.
+  if (recycles_ && properties.handle_types.empty()) {
+    RecyclableMemory::all().add(state.handle, state.recyclable);
+    state.listed = true;
+  }
   Node node;
   node.push_back(std::move(memory).value());
   return node;
@@ -283,7 +289,9 @@ bool PhysicalSource::Core::call_hooks(const ReclaimRequest& request) {
     try {
       given += std::min((*hook)({request.location, request.bytes - given}), request.bytes - given);
     } catch (...) {
-      report_current_exception("PhysicalSource reclaim hook");
+      report_exception_of_callback("ReclaimHook", [&] {
+        return fmt::format("{}, bytes = {}", to_string(request.location), request.bytes - given);
+      });
     }
   }
   return given > 0;
@@ -337,6 +345,9 @@ std::size_t PhysicalSource::Core::recyclable_bytes(const Location* location) con
 }
 
 ReclaimRegistration PhysicalSource::Core::add_reclaim_hook(ReclaimHook hook) {
+  if (!hook)
+    raise(invalid_use("PhysicalSource::add_reclaim_hook", {}, "The hook is empty: there is nothing to call",
+                      "Pass a function that gives memory back"));
   auto kept = std::make_shared<ReclaimHook>(std::move(hook));
   const std::lock_guard lock(mutex_);
   std::erase_if(hooks_, [](const auto& each) { return each.expired(); });

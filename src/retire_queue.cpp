@@ -95,8 +95,13 @@ void RetireQueue::call_and_report(void (*call)(void*), void* callable) noexcept 
   try {
     call(callable);
   } catch (...) {
-    report_current_exception("RetireQueue::retire_call");
+    report_exception_of_callback("RetireQueue::retire_call", [] { return std::string("callable"); });
   }
+}
+
+void RetireQueue::raise_no_target() {
+  raise(invalid_use("RetireQueue::retire_call", {}, "There is nothing to call: the function is empty",
+                    "Pass one that has a target"));
 }
 
 // Whether the work is done; else there is a place for it in the queue.

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <list>
+#include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "backoff.hpp"
 #include "refusal.hpp"
@@ -141,7 +143,7 @@ class SleepableMemory::Impl {
   mutable std::mutex mutex_;
   std::condition_variable released_;
   std::list<std::weak_ptr<Entry>> entries_;
-  Tags claimed_;
+  std::map<std::string, std::thread::id> claimed_;  // by that thread
 };
 
 void SleepableMemory::Impl::add(std::list<std::weak_ptr<Entry>>& members) noexcept {
@@ -182,6 +184,11 @@ Result<SleepableMemory::Impl::Claim> SleepableMemory::Impl::claim(std::string_vi
   const auto is_claimed = [&](const std::string& each) { return claimed_.contains(each); };
   const auto is_free = [&] { return asked ? std::none_of(tags.begin(), tags.end(), is_claimed) : claimed_.empty(); };
   std::unique_lock lock(mutex_);
+  for (const auto& [tag, thread] : claimed_)  // which would wait for itself
+    if (thread == std::this_thread::get_id() && (!asked || tags.contains(tag)))
+      return invalid_use(call, fmt::format("tag = '{}'", tag),
+                         "This thread is putting that group to sleep, or waking it, by a call that has not returned",
+                         "Let observers and reclaim hooks name other groups");
   if (!released_.wait_until(lock, deadline, is_free)) {
     Failure failure;
     failure.kind = ErrorKind::timed_out;
@@ -204,8 +211,8 @@ Result<SleepableMemory::Impl::Claim> SleepableMemory::Impl::claim(std::string_vi
                          known.empty() ? "Add ranges to it first: SleepableMemory::add"
                                        : fmt::format("Name a group that there is: {}", fmt::join(known, ", ")));
     }
-  Tags claimed = claimed_;
-  claimed.insert(tags.begin(), tags.end());
+  auto claimed = claimed_;
+  for (const std::string& each : tags) claimed.emplace(each, std::this_thread::get_id());
   Claim claim(*this, std::move(tags), std::move(entries));
   claimed_.swap(claimed);
   return claim;
@@ -233,10 +240,12 @@ Result<SleepReport> SleepableMemory::Impl::sleep(std::span<const std::string> ta
 }
 
 Result<WakeReport> SleepableMemory::Impl::wake(std::span<const std::string> tags) {
-  auto claimed = claim("SleepableMemory::wake", tags, std::min(options_.device_wait, longest_wait));
+  const auto wait = std::min(options_.device_wait, longest_wait);
+  auto claimed = claim("SleepableMemory::wake", tags, wait);
   if (!claimed) return claimed.failure();
   const sleep::Change change(those_that_are(State::asleep, claimed->entries()), State::asleep);
   sleep::Waking attempt(driver_, change.entries());
+  if (auto waited = attempt.wait_for_left_copies(deadline_after(wait)); !waited) return waited.failure();
   if (auto acquired = attempt.acquire(); !acquired) return acquired.failure();
   if (auto mapped = attempt.map(); !mapped) return mapped.failure();
   if (auto restored = attempt.restore(copy_options(), options_.poison); !restored) return restored.failure();
@@ -338,9 +347,13 @@ SleepHoldings SleepableMemory::holdings() const {
           .value();
   SleepHoldings held;
   std::set<const sleep::SleepingMemory*> known;
+  std::set<const PhysicalMemory*> mapped;
   for (const auto& each : claim.entries()) {
     if (each->is_gone()) continue;
-    held.awake_bytes += each->range.mapped_bytes();
+    for (const ChunkInfo& chunk : each->range.chunks()) {
+      const SharedPhysicalMemory memory = each->range.memory_at(chunk.offset);
+      if (mapped.insert(&memory.memory()).second) held.awake_bytes += chunk.bytes;
+    }
     for (const sleep::Place& place : each->places)
       if (!place.mapped && known.insert(place.memory.get()).second) held.asleep_bytes += place.memory->bytes;
     if (!each->backup) continue;

@@ -106,10 +106,39 @@ HostKernel alias_kernel() {
           }};
 }
 
+// Some tiles a call, so that the scheduler goes on with other streams.
+KernelProgress read_some(const KernelCall& call) {
+  constexpr int at_once = 64;
+  const u64 tile_bytes = call.arguments.get<u64>(2), tiles = call.arguments.get<u64>(3);
+  const u64 in_memory = call.arguments.get<u64>(1) / tile_bytes;
+  auto& state = *reinterpret_cast<gpu::ReadState*>(call.windows[1]);
+  std::atomic_ref<u64> begun(state.begun), progress(*reinterpret_cast<u64*>(call.windows[2]));
+  for (int count = 0; count < at_once; ++count) {
+    const u64 tile = begun.load();
+    if (tile >= tiles || std::atomic_ref<std::uint32_t>(state.stop).load() != 0) return KernelProgress::done;
+    state.sum += host_kernels::sum_of_words({call.windows[0] + tile % in_memory * tile_bytes, tile_bytes});
+    begun.store(tile + 1);
+    progress.store(tile + 1);
+  }
+  return KernelProgress::again;
+}
+
+HostKernel read_kernel() {
+  return {std::string(gpu::ReadParameters::kernel),
+          {sizeof(u64), sizeof(u64), sizeof(u64), sizeof(u64), sizeof(u64), sizeof(u64)},
+          [](const KernelArguments& arguments) {
+            return std::vector<KernelView>{{arguments.get<u64>(0), arguments.get<u64>(1), false, 16},
+                                           {arguments.get<u64>(4), sizeof(gpu::ReadState), true, alignof(u64)},
+                                           {arguments.get<u64>(5), sizeof(u64), true, alignof(u64)}};
+          },
+          read_some};
+}
+
 }  // namespace
 
 std::vector<HostKernel> builtin_kernels() {
-  return {fill_kernel(), copy_kernel(), checksum_kernel(), scale_add_kernel(), spin_kernel(), alias_kernel()};
+  return {fill_kernel(), copy_kernel(),  checksum_kernel(), scale_add_kernel(),
+          spin_kernel(), alias_kernel(), read_kernel()};
 }
 
 }  // namespace cuvmm::emulator

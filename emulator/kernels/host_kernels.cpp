@@ -62,4 +62,14 @@ std::uint64_t alias(std::span<std::byte> written, std::span<const std::byte> sou
   return checksum(read, first_word);
 }
 
+std::uint64_t sum_of_words(std::span<const std::byte> source) noexcept {
+  std::uint64_t sum = 0;
+  for (std::size_t at = 0; at + sizeof(std::uint64_t) <= source.size(); at += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, source.data() + at, sizeof word);
+    sum += word;
+  }
+  return sum;
+}
+
 }  // namespace cuvmm::emulator::host_kernels

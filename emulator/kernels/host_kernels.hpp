@@ -30,4 +30,7 @@ bool spin(const std::uint32_t& flag, std::uint64_t most_polls) noexcept;
 [[nodiscard]] std::uint64_t alias(std::span<std::byte> written, std::span<const std::byte> source,
                                   std::span<const std::byte> read, std::uint64_t first_word) noexcept;
 
+// cuvmm_read, of one tile, whose size is a multiple of 8: what it adds to the sum.
+[[nodiscard]] std::uint64_t sum_of_words(std::span<const std::byte> source) noexcept;
+
 }  // namespace cuvmm::emulator::host_kernels

@@ -186,7 +186,7 @@ Answer VirtualMemory::dead_handle(CUmemGenericAllocationHandle value) const {
                 was_handle(value) ? fmt::format("handle {:#x} was released", value)
                                   : fmt::format("{:#x} never was a handle", value));
   answer.crashes = value != 0;
-  if (answer.crashes) answer.detail += "; a real driver ends the process here";
+  if (answer.crashes) answer.detail += "; the real driver crashes the process here";
   return answer;
 }
 
@@ -199,7 +199,7 @@ Answer VirtualMemory::release(CUmemGenericAllocationHandle value) {
   if (handle == nullptr) {
     if (!was_handle(value)) return dead_handle(value);
     return {CUDA_ERROR_INVALID_VALUE, Rule::handle_live,  // which a real driver notices, too
-            fmt::format("handle {:#x} was released as often as it was made and retained", value)};
+            fmt::format("handle {:#x} was released already, as often as it was made and retained", value)};
   }
   --handle->references;
   forget_if_unused(*handle);

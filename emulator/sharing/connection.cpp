@@ -35,6 +35,29 @@ void Connection::cut() noexcept {
   lost_ = true;
 }
 
+namespace {
+
+std::string words_for_peer(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool known = ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0;
+  return known ? fmt::format("its broker, process {},", peer.pid) : "its broker";
+}
+
+}  // namespace
+
+// A broker of another version says so to whoever greets it, and nothing else.
+void Connection::refuse(std::uint16_t version) {
+  const std::string broker = words_for_peer(socket_.get());
+  cut();
+  throw std::system_error(
+      EPROTO, std::generic_category(),
+      fmt::format("the emulated machine '{}' is of another version of cuvmm: {} speaks protocol version {}, and this "
+                  "program version {}; run all programs of a machine with one version, or name another machine "
+                  "(machine=NAME in CUVMM_EMULATOR)",
+                  machine_, broker, version, broker::protocol_version));
+}
+
 void Connection::wait_for(short events) {
   const auto deadline = std::chrono::steady_clock::now() + patience_;
   while (true) {
@@ -82,8 +105,7 @@ broker::Reply Connection::reply_in(broker::Packet& packet, memory::FileDescripto
   } while (packet.fate == broker::Packet::Fate::none_yet);
   if (packet.fate == broker::Packet::Fate::ended) lose("its broker has ended");
   if (const auto version = broker::version_of(packet.bytes); version && *version != broker::protocol_version)
-    lose(fmt::format("its broker is of another version of cuvmm (protocol {}, not {})", *version,
-                     broker::protocol_version));
+    refuse(*version);
   const auto reply = broker::decode_reply(packet.bytes);
   if (!reply) lose("its broker answered what is no reply");
   if (packet.descriptor_lost) throw std::system_error(EMFILE, std::generic_category(), "no descriptor is left");

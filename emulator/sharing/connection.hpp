@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "emulator/broker/packet.hpp"
@@ -20,12 +21,13 @@ class Connection {
 
   // Sends the request, with the descriptor unless that is negative, and waits for the reply. What comes beside that is
   // put into `received`, where that is given. Throws std::system_error once the broker is lost, the first time after a
-  // line on standard error.
+  // line on standard error, and at once (EPROTO) where the broker is of another version.
   [[nodiscard]] broker::Reply ask(const broker::Request& request, int descriptor = -1,
                                   memory::FileDescriptor* received = nullptr);
 
  private:
   [[noreturn]] void lose(const std::string& why);
+  [[noreturn]] void refuse(std::uint16_t version);
   void cut() noexcept;
   broker::Reply reply_in(broker::Packet& packet, memory::FileDescriptor* received);
   void wait_for(short events);

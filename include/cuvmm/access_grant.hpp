@@ -16,10 +16,10 @@ enum class AccessRights : int { none = 0, read = 1, read_write = 3 };  // the va
 // "no access", "read", "read and write".
 [[nodiscard]] std::string_view to_string(AccessRights rights) noexcept;
 
-// The rights of one location to a mapping.
+// The rights of one location to a mapping. A location by itself is to read and write; no rights are said as such.
 struct AccessGrant {
   Location location;
-  AccessRights rights = AccessRights::none;
+  AccessRights rights = AccessRights::read_write;
 
   friend constexpr bool operator==(const AccessGrant&, const AccessGrant&) noexcept = default;
 };
@@ -27,7 +27,7 @@ struct AccessGrant {
 // Sets the rights of some locations to the whole mapping in one call of the driver (guide 4.16.2.5; cuMemSetAccess);
 // those of other locations stay. Of two grants for one location the later one counts. Rights end when the memory is
 // unmapped. If one grant is refused, none takes effect. Taking a right away does not wait for the device: see Mapping.
-// Throws InvalidUse for an empty list or an unknown location, NotSupported where the location cannot reach the memory.
+// Throws InvalidUse for an empty list or a location that there is not, NotSupported where it cannot reach the memory.
 // Thread-safe.
 void grant(const Mapping& mapping, std::span<const AccessGrant> grants);
 void grant(const Mapping& mapping, std::span<const Location> locations, AccessRights rights);
@@ -45,7 +45,8 @@ inline void grant(const Mapping& mapping, std::initializer_list<Location> locati
   return try_grant(mapping, std::span(grants.begin(), grants.size()));
 }
 
-// Takes all rights of the location away.
+// Takes all rights of the location away; does nothing where it has none. Throws InvalidUse for a device that there is
+// not.
 void revoke(const Mapping& mapping, const Location& location);
 
 // The rights that the location has (cuMemGetAccess). Asked of device memory for the host, which never reaches it, H200s

@@ -20,9 +20,15 @@ struct Configuration;
 }
 
 // A shared handle to a driver: the CUDA driver of the machine, or the emulated one. Copies are the same driver; each
-// owner of the library keeps one. Thread-safe, as drivers are.
+// owner of the library keeps one. Moving copies, so that there is none that has no driver. Thread-safe, as drivers are.
 class Driver {
  public:
+  Driver(const Driver&) noexcept = default;
+  Driver& operator=(const Driver&) noexcept = default;
+  Driver(Driver&& other) noexcept : Driver(std::as_const(other)) {}
+  Driver& operator=(Driver&& other) noexcept { return *this = std::as_const(other); }
+  ~Driver() = default;
+
   // The CUDA driver, or the emulated one if CUVMM_DRIVER=emulated is in the environment; CUVMM_DRIVER=cuda is the same
   // as not setting it. Throws DriverUnavailable, telling what is missing and how to choose the emulator, and InvalidUse
   // for any other value of CUVMM_DRIVER.

@@ -51,6 +51,8 @@ struct Failure {
   std::optional<std::size_t> recyclable_bytes;    //   what this library holds and could give back
   std::optional<std::size_t> largest_hole_bytes;  // out of address space: the largest range that could be reserved
 
+  std::string callback;  // the program's own function that threw, where it was one: "RangeObserver::after_map(...)"
+
   std::string feature;  // not supported, not permitted: which feature
   std::string reason;   //   and why
 
@@ -159,7 +161,8 @@ class DriverUnavailable : public Error {
 // Throws the exception type that belongs to failure.kind.
 [[noreturn]] void raise(const Failure& failure);
 
-// Destructors neither throw nor swallow: what fails while cleaning up is passed to one handler of the process.
+// Destructors neither throw nor swallow: what fails while cleaning up is passed to one handler of the process. So is
+// what callbacks of the program throw where nobody could catch it: then Failure::callback tells which it was.
 using CleanupFailureHandler = std::function<void(const Failure&)>;
 
 // Sets the handler and returns the previous one; an empty one stands for the default, which writes the message to

@@ -1,4 +1,18 @@
 // One range of addresses, many chunks of physical memory behind it, one set of access rights.
+//
+//   const auto driver = cuvmm::Driver::open();
+//   const auto device = driver.device(cuvmm::DeviceOrdinal{0});
+//   const cuvmm::CurrentContext context(device);  // copies and streams need one
+//   auto range = cuvmm::MappedRange::create(driver, {.memory = {.location = device.location()}});
+//   const std::size_t offset = range.append(data.size());  // data: a std::span<const std::byte>
+//   cuvmm::copy_bytes_to_device(range, offset, data);
+//   range.used_on(stream);  // a CUstream whose work uses the range; unmapping waits for it
+//   launch(stream, (range.address() + offset).as_pointer<float>());
+//   range.append(more);      // new memory behind the old; the address stays
+//   range.truncate(offset);  // memory goes back, when that work is done
+//   range.close();           // all of it; or leave it to the destructor
+//
+// Each function throws a cuvmm::Error that says what was wrong and what to do; its try_ form returns that as a value.
 #pragma once
 
 #include <chrono>
@@ -23,9 +37,10 @@ namespace cuvmm {
 
 // What a range is to be. Checked as a whole when the range is made.
 struct MappedRangeOptions {
-  // How far the range can grow: addresses to reserve, in bytes, rounded up to the granularity. They cost no memory, so
-  // be generous. 0: as many as the device has memory (for memory of the host: 64 GiB), and half of that, and so on,
-  // where there is no such room.
+  // How far the range can grow for sure: addresses to reserve, in bytes, rounded up to the granularity. It is no limit:
+  // further growth takes the addresses behind, as long as these are free. Addresses cost no memory, so be generous.
+  // 0: as many as the device has memory (for memory of the host: 64 GiB), and half of that, and so on, where there is
+  // no such room.
   std::size_t capacity = 0;
 
   MemoryProperties memory{};  // of the chunks that the range creates
@@ -35,9 +50,10 @@ struct MappedRangeOptions {
   // why); or it throws NotSupported.
   bool require_features = false;
 
-  // Who may access all chunks, present and future. Empty: where the memory lies may read and write, that is the device,
-  // or the host for memory of the host. Other devices, and devices that use memory of the host, have to be named; a
-  // device that cannot reach `memory.location` is NotSupported.
+  // Who may access all chunks, present and future: {{one}, {other, AccessRights::read}} lets one read and write, and
+  // the other read. Empty: where the memory lies may read and write, that is the device, or the host for memory of the
+  // host. Other devices, and devices that use memory of the host, have to be named; a device that cannot reach
+  // `memory.location` is NotSupported.
   std::vector<AccessGrant> grants{};
 
   ChunkPolicy chunks = ChunkPolicy::geometric();  // how large the chunks are that append(bytes) creates
@@ -50,6 +66,12 @@ struct MappedRangeOptions {
   std::shared_ptr<RetireQueue> retire_queue{};
   // How long any wait for the device may last before it is given up with TimedOut, the destructor's included.
   std::chrono::milliseconds device_wait{60'000};
+};
+
+// Existing memory, and where a range is to map it.
+struct MemoryAt {
+  std::size_t offset = 0;  // bytes from the beginning of the range
+  SharedPhysicalMemory memory{};
 };
 
 // One chunk of a range.
@@ -181,6 +203,12 @@ class MappedRange {
   Result<void> try_map(std::size_t offset, std::size_t bytes);
   Result<void> try_map(std::size_t offset, const SharedPhysicalMemory& memory);
 
+  // The same of several memories, in the order of their offsets, with holes between them or not: all of them or none.
+  // Those side by side are granted in one call. What was mapped before one fails is unmapped at once, whatever work the
+  // range was told of: nobody can have used it.
+  void map(std::span<const MemoryAt> memories);
+  Result<void> try_map(std::span<const MemoryAt> memories);
+
   // --- Exchanging and giving back. These wait for, or retire behind, the work that uses() knows of.
 
   // Puts other memory of the same size behind the addresses of the chunk that begins at `offset`, and returns the
@@ -211,8 +239,9 @@ class MappedRange {
   // --- Rights (cuMemSetAccess).
 
   // Sets rights of some locations to all chunks and to those to come; others keep theirs. Does not wait for the device,
-  // so take rights away with revoke(). Throws InvalidUse for a location that cannot have them, NotSupported for a
-  // device that cannot reach the memory that the range has, or, while it has none, its own location.
+  // so take rights away with revoke(). Throws InvalidUse for a device that there is not, and for a location that cannot
+  // have them; NotSupported for a device that cannot reach the memory that the range has, or, while it has none, its
+  // own location. To take rights from a location that has none does nothing.
   void grant(std::span<const AccessGrant> grants);
   void grant(std::initializer_list<AccessGrant> grants) {  // grant({{one, AccessRights::read}, {other, rights}})
     grant(std::span(grants.begin(), grants.size()));
@@ -222,7 +251,8 @@ class MappedRange {
   Result<void> try_grant(std::initializer_list<AccessGrant> grants) {
     return try_grant(std::span(grants.begin(), grants.size()));
   }
-  // Takes all rights of the location away. Waits for the device as unmapping does.
+  // Takes all rights of the location away. Waits for the device as unmapping does. Does nothing where the location has
+  // none, whether it could have any or not; a device that there is not is InvalidUse.
   void revoke(const Location& location);
   Result<void> try_revoke(const Location& location);
 
@@ -252,7 +282,7 @@ class MappedRange {
   [[nodiscard]] RangePin pin(std::string reason);
   // The reasons of the pins that live.
   [[nodiscard]] std::vector<std::string> pins() const;
-  // Tells the observer of changes from now on.
+  // Tells the observer of changes from now on. Throws InvalidUse for one that has neither function.
   [[nodiscard]] RangeObservation observe(RangeObserver observer);
 
   // --- What it is.
@@ -260,8 +290,8 @@ class MappedRange {
   [[nodiscard]] DeviceAddress address() const noexcept;     // stays as it is, whatever changes
   [[nodiscard]] std::size_t size() const noexcept;          // bytes of content, holes included
   [[nodiscard]] std::size_t mapped_bytes() const noexcept;  // bytes of all chunks
-  // Bytes of addresses that are reserved. Growing beyond that reserves more, if the addresses behind happen to be free;
-  // each chunk then lies in one of the reservations.
+  // Bytes of addresses that are reserved, which is no limit. Growing beyond that reserves more, if the addresses behind
+  // happen to be free; each chunk then lies in one of the reservations.
   [[nodiscard]] std::size_t capacity() const noexcept;
   [[nodiscard]] std::size_t granularity() const noexcept;  // bytes
   // Grows whenever something is unmapped or replaced, not when the range grows: who has cached something of its pages
@@ -285,6 +315,8 @@ class MappedRange {
   friend struct sleep::Entry;
   // As try_unmap, whoever has pinned the range; waits for the device also with a retire queue.
   Result<void> unmap_despite_pins(std::string_view call, std::size_t offset, std::size_t bytes);
+  // The same of what was mapped in the meantime, and what nobody but the caller and observers can have used.
+  Result<void> unmap_unused(std::string_view call, std::size_t offset, std::size_t bytes);
   explicit MappedRange(std::unique_ptr<Impl> impl) noexcept;
 
   std::unique_ptr<Impl> impl_;

@@ -45,7 +45,8 @@ class PhysicalMemory {
 
   // Another owner of the memory behind a mapped address, whoever mapped it, with a reference of its own; size and
   // properties are as the driver tells them (cuMemRetainAllocationHandle). Throws InvalidUse where nothing is mapped or
-  // the memory is not of cuMemCreate. Other threads must not unmap it meanwhile.
+  // the memory is not of cuMemCreate. Other threads must not unmap it meanwhile. Memory of a PhysicalSource is not
+  // re-used after that.
   [[nodiscard]] static PhysicalMemory retain(const Driver& driver, DeviceAddress address);
   [[nodiscard]] static Result<PhysicalMemory> try_retain(const Driver& driver, DeviceAddress address);
 

@@ -28,9 +28,9 @@ struct PhysicalSourceOptions {
   // How many bytes that were given back are kept for re-use, over all locations, by requests of the same size and the
   // same properties. Creating memory right after much was released is slow, because the driver clears what it gets
   // back; re-using avoids that. What is re-used keeps its old content.
-  // Not re-used is memory that others may still reach: what was made to
-  // be exported, and what is mapped elsewhere. What is retained or exported as a dma-buf (PhysicalMemory::retain,
-  // dma_bufs) behind the source's back, it cannot see: do not recycle where you do that.
+  // Not re-used is memory that others may still reach: what was made to be exported, what is mapped elsewhere, and what
+  // was retained or exported as a dma-buf by the functions of this library (PhysicalMemory::retain, dma_bufs). What
+  // other code retains or exports by calls of its own, the source cannot see: do not recycle where that is done.
   std::size_t recycle_limit = 0;
   // How long a request that finds no memory waits for the queues named by drain_under_pressure(), all together.
   std::chrono::milliseconds pressure_wait{10'000};
@@ -114,8 +114,9 @@ class PhysicalSource {
   std::size_t trim(std::size_t keep_bytes = 0);
 
   // Registers a hook, which is called by threads that ask for memory, several at a time. It may use the source:
-  // what it asks of it calls no hooks again. It must not change a range that is growing, which is refused. What it
-  // throws is passed to the clean-up failure handler and counts as nothing given.
+  // what it asks of it calls no hooks again. It must not change a range that is growing, nor put its group to sleep,
+  // which is refused. What it throws is passed to the clean-up failure handler and counts as nothing given. Throws
+  // InvalidUse for an empty hook.
   [[nodiscard]] ReclaimRegistration add_reclaim_hook(ReclaimHook hook);
 
   // Drains the queue before a lack of memory is reported, as long as the queue lives: what waits there for the device

@@ -65,12 +65,13 @@ class RetireQueue {
   }
 
   // The same for anything that is called, once, instead of destroyed. An exception that it throws goes to the clean-up
-  // failure handler.
+  // failure handler. Throws InvalidUse for an empty std::function or a null pointer.
   template <class Callable>
   requires(!std::is_reference_v<Callable> && !std::is_const_v<Callable> &&
            std::is_invocable_v<Callable&>) void retire_call(Callable&& callable, PendingWork&& work,
                                                             std::size_t bytes = 0) {
     static_assert(std::is_nothrow_move_constructible_v<Callable> && std::is_nothrow_destructible_v<Callable>);
+    if (has_no_target(callable)) raise_no_target();
     retire_as<Called<Callable>>(std::forward<Callable>(callable), std::move(work), bytes);
   }
 
@@ -163,6 +164,19 @@ class RetireQueue {
     append(made);
   }
 
+  template <class Callable>
+  static bool has_no_target(const Callable&) noexcept {
+    return false;
+  }
+  template <class Signature>
+  static bool has_no_target(const std::function<Signature>& function) noexcept {
+    return !function;
+  }
+  template <class Function>
+  static bool has_no_target(Function* const& function) noexcept {
+    return function == nullptr;
+  }
+  [[noreturn]] static void raise_no_target();
   static Leaked& leaked();
   static void call_and_report(void (*call)(void*), void* callable) noexcept;
   bool admit(PendingWork& work);

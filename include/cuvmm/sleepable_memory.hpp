@@ -41,7 +41,8 @@ struct SleepPolicy {
 };
 
 struct SleepableMemoryOptions {
-  // Pinned host memory that pageable content and files are copied through, all threads together, while they are copied.
+  // Pinned host memory that pageable content and files are copied through, all threads together, while they are copied:
+  // at most so much; a thread takes no more than 8 MiB.
   std::size_t staging_bytes = std::size_t{64} << 20;
   unsigned copy_threads = 4;  // that copy such content, the caller's among them; 1 to 64
   // How long sleeping waits for the work that uses the ranges, and for another thread that changes the same group. 0:
@@ -66,7 +67,7 @@ struct SleepReport {
   // Of physical memory that this process holds no more. Where another process has imported it, or it was imported from
   // there, it is free only when that one lets go as well, which the driver does not tell.
   std::size_t bytes_given_back = 0;
-  std::size_t bytes_held_by_others = 0;  // of physical memory that others in this process share
+  std::size_t bytes_held_by_others = 0;  // of physical memory that others in this process share, each counted once
   std::size_t bytes_saved = 0;           // of content, to host memory or files
 };
 
@@ -137,7 +138,11 @@ class SleepableRange {
 //   memory is short, all of it still sleeps with its content kept, and waking may be tried again.
 // - Sleeping what sleeps and waking what is awake do nothing. A failure while a group falls asleep leaves each of its
 //   ranges awake or asleep; sleeping or waking again goes on from there.
-// - A pinned range (published, registered) is refused, and one whose memory others share, before anything is changed.
+// - A pinned range (published, registered) is refused, and one whose memory others share, before anything is changed;
+//   so is one that is being changed: a reclaim hook puts other groups to sleep than that of the range that grows.
+// - Where the driver does not tell that a copy is done, what the copy may still use stays: sleeping fails with the
+// range
+//   awake, waking with the range asleep, and either waits for that copy when it is tried again.
 // - Pages change: generation() of the range grows, and observers are told, before_unmap when it falls asleep, after_map
 //   for each chunk when it wakes (before the content is copied back).
 // - An alias within a range, or between ranges of one group, is one again when they wake. Groups that share memory are

@@ -1,5 +1,5 @@
 # Configuring and building presets.
-presets=(release asan tsan clang gpu)
+presets=(release asan tsan clang gpu fuzz)
 
 check_preset() {
   local preset
@@ -95,7 +95,14 @@ $(outputs "$preset" | sed 's/.*\///; s/^/  /')"
   echo "$output"
 }
 
+# The reports of `cuvmm bench`, or the programs of Google Benchmark.
 bench_command() {
+  if [ "${1:-}" != micro ]; then
+    build_quietly release cuvmm
+    "$(output_of release cuvmm)" bench "$@"
+    return
+  fi
+  shift
   build_quietly release
   local program any=no
   for program in "$root"/build/release/bench/bench_*; do

@@ -15,7 +15,13 @@ constexpr std::string_view wrong_size_way_out =
     "Give memory that is imported or adopted the size that it was created with: have whoever created it send "
     "PhysicalMemory::size() with the handle. Where parts are to be mapped singly, create one allocation for each";
 constexpr std::string_view access_way_out =
-    "Grant the rights to that device after mapping (cuvmm::grant, MappedRange::grant), and stay within what is mapped";
+    "Grant the rights to that device after mapping (cuvmm::grant, MappedRange::grant), or make a context of one that "
+    "has "
+    "them current (cuvmm::CurrentContext); stay within what is mapped, of which holes are no part "
+    "(MappedRange::chunks)";
+constexpr std::string_view release_way_out =
+    "Release each handle once, and use it no more after that: what PhysicalMemory::adopt took over, and what an owner "
+    "has retained or imported, the owner releases by itself";
 
 // What a user of the library does about a rule, where the rule book speaks to those who call the driver themselves.
 struct RuleAdvice {
@@ -33,6 +39,7 @@ constexpr auto rule_advice = std::to_array<RuleAdvice>({
     {"CREATE-HANDLE-TYPE",
      "Ask for HandleType::posix_file_descriptor or none; use Location::host_numa to share memory of the host"},
     {"RESERVE-SIZE-GRANULARITY", "Round the size up: cuvmm::align_up(bytes, granularity)"},
+    {"HANDLE-LIVE", release_way_out},
     {"FREE-WHOLE-RESERVATION", "Pass the address and the size that were reserved"},
     {"MAP-WHOLE-ALLOCATION", wrong_size_way_out},
     {"UNMAP-IN-RESERVATION", "Pass a reserved address, and a size in multiples of the granularity"},
@@ -94,7 +101,7 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
     {EntryPoint::cuMemRelease,
      CUDA_ERROR_INVALID_VALUE,
      {"HANDLE-LIVE", "Each handle is released once for each creation, import or retain that returned it",
-      "Release it once; a handle that was never given out can crash the driver"}},
+      release_way_out}},
 
     {EntryPoint::cuMemAddressReserve,
      CUDA_ERROR_INVALID_VALUE,

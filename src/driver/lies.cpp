@@ -19,9 +19,11 @@ struct NamedLie {
 
 constexpr std::array named_lies{
     NamedLie{"flip_copied_byte", &Lies::flip_copied_byte},
+    NamedLie{"flip_streamed_byte", &Lies::flip_streamed_byte},
     NamedLie{"ignore_read_only", &Lies::ignore_read_only},
     NamedLie{"ignore_read_only_alias", &Lies::ignore_read_only_alias},
     NamedLie{"keep_released_memory", &Lies::keep_released_memory},
+    NamedLie{"keep_sleeping_memory", &Lies::keep_sleeping_memory},
     NamedLie{"ignore_second_grant", &Lies::ignore_second_grant},
     NamedLie{"ignore_host_grant", &Lies::ignore_host_grant},
     NamedLie{"repeat_chunk", &Lies::repeat_chunk},

@@ -8,17 +8,21 @@ namespace cuvmm::driver {
 
 // Any of them together.
 struct Lies {
-  // One byte of what a copy out of device memory wrote is flipped: of each such copy, or of the n-th alone.
+  // One byte of what a copy out of device memory wrote is flipped: of each such copy without a stream, or of the n-th
+  // of them alone; or of each copy in a stream.
   bool flip_copied_byte = false;
   std::uint64_t only_copy = 0;  // from 1; 0: each
+  bool flip_streamed_byte = false;
 
   // A device's grant to read is passed on as one to read and write, while cuMemGetAccess goes on to answer READ: for
   // memory that is mapped at one address, or for memory that is mapped at several.
   bool ignore_read_only = false;
   bool ignore_read_only_alias = false;
 
-  // cuMemRelease answers success and releases nothing.
+  // cuMemRelease answers success and releases nothing: of memory that is still mapped, or whose addresses are freed; or
+  // of memory that was unmapped from addresses that are still reserved, until those are freed.
   bool keep_released_memory = false;
+  bool keep_sleeping_memory = false;
 
   // Of the calls of cuMemSetAccess for a mapped address only the first has effect, and of its list only the first
   // descriptor of a device; all answer success. Descriptors of the host are left alone.

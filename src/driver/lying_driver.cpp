@@ -23,6 +23,10 @@ bool LyingDriver::flips_this_copy(CUresult result, std::size_t bytes) {
   return lies_.only_copy == 0 || lies_.only_copy == copies_;
 }
 
+bool LyingDriver::flips_this_streamed_copy(CUresult result, std::size_t bytes, CUstream stream) {
+  return lies_.flip_streamed_byte && result == CUDA_SUCCESS && bytes != 0 && waited_for(stream);
+}
+
 bool LyingDriver::waited_for(CUstream stream) {
   auto status = CU_STREAM_CAPTURE_STATUS_NONE;
   if (next().cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE)
@@ -58,7 +62,7 @@ CUresult LyingDriver::cuMemcpy(CUdeviceptr destination, CUdeviceptr source, size
 
 CUresult LyingDriver::cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
   const CUresult result = next().cuMemcpyAsync(destination, source, bytes, stream);
-  if (flips_this_copy(result, bytes) && waited_for(stream)) flip_anywhere(destination, bytes);
+  if (flips_this_streamed_copy(result, bytes, stream)) flip_anywhere(destination, bytes);
   return result;
 }
 
@@ -70,7 +74,7 @@ CUresult LyingDriver::cuMemcpyDtoH(void* destination, CUdeviceptr source, size_t
 
 CUresult LyingDriver::cuMemcpyDtoHAsync(void* destination, CUdeviceptr source, size_t bytes, CUstream stream) {
   const CUresult result = next().cuMemcpyDtoHAsync(destination, source, bytes, stream);
-  if (flips_this_copy(result, bytes) && waited_for(stream)) flip_on_host(destination, bytes);
+  if (flips_this_streamed_copy(result, bytes, stream)) flip_on_host(destination, bytes);
   return result;
 }
 
@@ -82,7 +86,7 @@ CUresult LyingDriver::cuMemcpyDtoD(CUdeviceptr destination, CUdeviceptr source, 
 
 CUresult LyingDriver::cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
   const CUresult result = next().cuMemcpyDtoDAsync(destination, source, bytes, stream);
-  if (flips_this_copy(result, bytes) && waited_for(stream)) flip_anywhere(destination, bytes);
+  if (flips_this_streamed_copy(result, bytes, stream)) flip_anywhere(destination, bytes);
   return result;
 }
 
@@ -97,7 +101,7 @@ CUresult LyingDriver::cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext desti
                                         CUcontext source_context, size_t bytes, CUstream stream) {
   const CUresult result =
       next().cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream);
-  if (flips_this_copy(result, bytes) && waited_for(stream)) flip_in_context(destination_context, destination, bytes);
+  if (flips_this_streamed_copy(result, bytes, stream)) flip_in_context(destination_context, destination, bytes);
   return result;
 }
 

@@ -78,6 +78,7 @@ class LyingDriver final : public Decorator<LyingDriver> {
   };
 
   [[nodiscard]] bool flips_this_copy(CUresult result, std::size_t bytes);
+  [[nodiscard]] bool flips_this_streamed_copy(CUresult result, std::size_t bytes, CUstream stream);
   [[nodiscard]] bool waited_for(CUstream stream);
   void flip_on_host(void* destination, std::size_t bytes);
   void flip_anywhere(CUdeviceptr destination, std::size_t bytes);
@@ -109,6 +110,8 @@ class LyingDriver final : public Decorator<LyingDriver> {
   [[nodiscard]] CUresult export_new_memory(void* shareable, CUmemGenericAllocationHandle like, size_t size);
   // Whether releasing the handle is to be forgotten; forgets the handle else.
   [[nodiscard]] bool keeps(CUmemGenericAllocationHandle handle);
+  // Where the memory lay last, if those addresses are still reserved and it lies nowhere now; 0 else.
+  [[nodiscard]] CUdeviceptr former_place(CUmemGenericAllocationHandle handle) const;
 
   // A descriptor, once more, from which memory was imported.
   struct Imported {
@@ -123,7 +126,8 @@ class LyingDriver final : public Decorator<LyingDriver> {
   std::set<CUdeviceptr> granted_;
   std::map<CUdeviceptr, std::size_t> reserved_;
   std::map<CUdeviceptr, Mapped> mapped_;
-  std::map<CUdeviceptr, Mapped> unmapped_;  // whose handles are not released
+  std::map<CUdeviceptr, Mapped> unmapped_;                         // whose handles are not released
+  std::multimap<CUdeviceptr, CUmemGenericAllocationHandle> kept_;  // to be released with those addresses
   std::map<CUmemGenericAllocationHandle, size_t> created_;
   std::set<CUmemGenericAllocationHandle> exported_;
   std::vector<Imported> imported_;

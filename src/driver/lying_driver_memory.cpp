@@ -36,11 +36,17 @@ CUresult LyingDriver::cuMemAddressReserve(CUdeviceptr* pointer, size_t size, siz
 
 CUresult LyingDriver::cuMemAddressFree(CUdeviceptr pointer, size_t size) {
   const CUresult result = next().cuMemAddressFree(pointer, size);
-  if (result == CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS) return result;
+  std::vector<CUmemGenericAllocationHandle> released;
+  {
     const std::lock_guard lock(mutex_);
     reserved_.erase(pointer);
     unmapped_.erase(unmapped_.lower_bound(pointer), unmapped_.lower_bound(pointer + size));
+    const auto end = kept_.lower_bound(pointer + size);
+    for (auto each = kept_.lower_bound(pointer); each != end; each = kept_.erase(each))
+      released.push_back(each->second);
   }
+  for (const CUmemGenericAllocationHandle each : released) static_cast<void>(next().cuMemRelease(each));
   return result;
 }
 
@@ -50,12 +56,25 @@ bool LyingDriver::begins_reservation(CUdeviceptr pointer) const {
 
 // Physical memory.
 
+CUdeviceptr LyingDriver::former_place(CUmemGenericAllocationHandle handle) const {
+  const auto has_it = [&](const auto& each) { return each.second.handle == handle; };
+  if (std::any_of(mapped_.begin(), mapped_.end(), has_it)) return 0;
+  const auto found = std::find_if(unmapped_.begin(), unmapped_.end(), has_it);
+  return found == unmapped_.end() ? 0 : found->first;
+}
+
 CUresult LyingDriver::cuMemRelease(CUmemGenericAllocationHandle handle) {
-  if (lies_.keep_released_memory || keeps(handle)) return CUDA_SUCCESS;
+  if (keeps(handle)) return CUDA_SUCCESS;
   {
     const std::lock_guard lock(mutex_);
+    const CUdeviceptr place = former_place(handle);
+    if (place == 0 && lies_.keep_released_memory) return CUDA_SUCCESS;
     std::erase_if(unmapped_, [&](const auto& former) { return former.second.handle == handle; });
     for (auto& each : mapped_) each.second.released = each.second.released || each.second.handle == handle;
+    if (place != 0 && lies_.keep_sleeping_memory) {
+      kept_.emplace(place, handle);
+      return CUDA_SUCCESS;
+    }
   }
   return next().cuMemRelease(handle);
 }

@@ -69,8 +69,32 @@ struct AliasParameters {
   abi::CUdeviceptr sum;
 };
 
+// What cuvmm_read shares with who launches it: 24 bytes of device memory, all 0 before.
+struct ReadState {
+  std::uint64_t begun;  // tiles
+  std::uint64_t sum;    // of all 8-byte words that were read, modulo 2^64; complete when the kernel is done
+  std::uint32_t stop;   // no tile is begun once this is not 0
+  std::uint32_t unused;
+};
+
+// Reads `bytes` bytes tile by tile, and from the beginning again, until it has read `tiles` tiles or is told to stop:
+// as fast as the memory is, since little else is done. The addresses and `tile_bytes` are multiples of 16, `bytes` is
+// one of `tile_bytes`, and not 0. The 64-bit value at `progress`, which may be memory of the host, is about how many
+// tiles were read: it is set after every 64th. The threads of a block work on one
+// tile, and are a multiple of 32.
+struct ReadParameters {
+  static constexpr std::string_view kernel = "cuvmm_read";
+  abi::CUdeviceptr source;
+  std::uint64_t bytes;
+  std::uint64_t tile_bytes;
+  std::uint64_t tiles;
+  abi::CUdeviceptr state;
+  abi::CUdeviceptr progress;
+};
+
 inline constexpr std::array kernel_names{FillParameters::kernel,     CopyParameters::kernel, ChecksumParameters::kernel,
-                                         ScaleAddParameters::kernel, SpinParameters::kernel, AliasParameters::kernel};
+                                         ScaleAddParameters::kernel, SpinParameters::kernel, AliasParameters::kernel,
+                                         ReadParameters::kernel};
 
 // Pointers to the arguments, which must live until the launch was made.
 inline std::array<void*, 3> arguments(FillParameters& p) noexcept {
@@ -90,6 +114,9 @@ inline std::array<void*, 2> arguments(SpinParameters& p) noexcept {
 }
 inline std::array<void*, 6> arguments(AliasParameters& p) noexcept {
   return {&p.written, &p.source, &p.read, &p.bytes, &p.first_word, &p.sum};
+}
+inline std::array<void*, 6> arguments(ReadParameters& p) noexcept {
+  return {&p.source, &p.bytes, &p.tile_bytes, &p.tiles, &p.state, &p.progress};
 }
 
 // A one-dimensional launch. The kernels stride over the grid, so that any shape is right; this one is fast.

@@ -85,3 +85,52 @@ extern "C" __global__ void cuvmm_alias(Byte* written, const Byte* source, const 
   }
   if (partial != 0) atomicAdd(sum, partial);
 }
+
+namespace {
+
+struct ReadState {
+  unsigned long long begun;
+  unsigned long long sum;
+  volatile std::uint32_t stop;
+};
+
+// The next tile of a block; none once it is told to stop.
+__device__ Word next_tile(ReadState* state, Word tiles) {
+  __shared__ Word tile;
+  __syncthreads();
+  if (threadIdx.x == 0) tile = state->stop != 0 ? tiles : atomicAdd(&state->begun, 1ULL);
+  __syncthreads();
+  return tile;
+}
+
+// Many loads at once, as memory needs to be at its fastest.
+__device__ Word sum_of(const ulonglong2* values, Word count) {
+  constexpr Word at_once = 8;
+  Word sum = 0;
+  Word index = threadIdx.x;
+  for (; index + (at_once - 1) * blockDim.x < count; index += at_once * blockDim.x) {
+    ulonglong2 read[at_once];
+#pragma unroll
+    for (Word each = 0; each < at_once; ++each) read[each] = values[index + each * blockDim.x];
+#pragma unroll
+    for (Word each = 0; each < at_once; ++each) sum += read[each].x + read[each].y;
+  }
+  for (; index < count; index += blockDim.x) sum += values[index].x + values[index].y;
+  return sum;
+}
+
+}  // namespace
+
+extern "C" __global__ void cuvmm_read(const Byte* source, Word bytes, Word tile_bytes, Word tiles, ReadState* state,
+                                      volatile unsigned long long* progress) {
+  constexpr Word told_after = 64;
+  const Word in_memory = bytes / tile_bytes;
+  Word sum = 0;
+  for (Word tile = next_tile(state, tiles); tile < tiles; tile = next_tile(state, tiles)) {
+    sum += sum_of(reinterpret_cast<const ulonglong2*>(source + tile % in_memory * tile_bytes),
+                  tile_bytes / sizeof(ulonglong2));
+    if (threadIdx.x == 0 && (tile + 1) % told_after == 0) *progress = tile + 1;
+  }
+  for (unsigned distance = warpSize / 2; distance != 0; distance /= 2) sum += __shfl_down_sync(~0U, sum, distance);
+  if (threadIdx.x % warpSize == 0) atomicAdd(&state->sum, sum);
+}

@@ -248,6 +248,16 @@ std::size_t MappedRange::Impl::mapped_from(std::size_t offset) const {
   return end;
 }
 
+// A failure of memory that was to lie there, told as a misuse where there is no such device.
+Failure MappedRange::Impl::with_missing_device_told(Failure failure, std::string_view call,
+                                                    const Location& location) const try {
+  if (failure.rule_ids != "CREATE-LOCATION" || location.kind != LocationKind::device) return failure;
+  const auto missing = missing_device(call, location, "CREATE-LOCATION");
+  return missing ? *missing : failure;
+} catch (const Error&) {
+  return failure;  // as the driver told it
+}
+
 Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t bytes, const Location* location,
                                                                     std::size_t* begin) {
   constexpr std::string_view call = "MappedRange::append";
@@ -262,7 +272,8 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t 
                    "RANGE-FITS");
   const std::size_t end = *begin + bytes;
   if (bytes == 0 || end <= mapped_end) return Growth(*this, Extent(), bytes == 0 ? size_ : end);
-  if (auto allowed = check_place(call, {0, granularity_}, where); !allowed) return allowed.failure();
+  if (auto flaw = flaw_in_place({0, granularity_}, where))
+    return refusal(call, to_string(where), std::move(flaw->rule), flaw->way_out, flaw->rule_id);
   Extent needed;
   needed.offset = std::max(mapped_end, *begin / granularity_ * granularity_);
   needed.bytes = align_up(end - needed.offset, granularity_);
@@ -275,8 +286,9 @@ Result<MappedRange::Impl::Growth> MappedRange::Impl::prepare_append(std::size_t 
     }
   const std::vector<std::size_t> sizes = chunk_sizes(options_.chunks, needed, where);
   auto growth = grow(call, {needed.offset, total_of(sizes)}, sizes, where, end);
-  if (growth || !is_shortage(growth.failure())) return growth;
+  if (growth) return growth;
   Failure failure = growth.failure();
+  if (!is_shortage(failure)) return with_missing_device_told(std::move(failure), call, where);
   if (total_of(sizes) > needed.bytes) {
     const std::vector<std::size_t> exact = chunk_sizes(ChunkPolicy::exact(), needed, where);
     auto smaller = grow(call, needed, exact, where, end);
@@ -305,30 +317,28 @@ Result<std::size_t> MappedRange::Impl::append(std::span<const SharedPhysicalMemo
   return begin;
 }
 
-Result<void> MappedRange::Impl::check_place(std::string_view call, const Extent& extent,
-                                            const Location& location) const {
-  const auto refuse = [&](std::string rule, std::string way_out, std::string_view rule_id) {
-    return refusal(call, fmt::format("offset = {}, bytes = {}, {}", extent.offset, extent.bytes, to_string(location)),
-                   std::move(rule), std::move(way_out), rule_id);
-  };
+// Why memory of that location cannot lie there.
+std::optional<range::Flaw> MappedRange::Impl::flaw_in_place(const Extent& extent, const Location& location) const {
   if (extent.bytes == 0 || !is_aligned(extent.offset, granularity_) || !is_aligned(extent.bytes, granularity_))
-    return refuse(fmt::format("Offset and size are multiples of the granularity, {}, and there is a size",
-                              format_bytes(granularity_)),
-                  "Round them: cuvmm::align_up(bytes, range.granularity())",
-                  is_aligned(extent.offset, granularity_) ? "CREATE-SIZE-GRANULARITY" : "MAP-ADDRESS-ALIGNED");
+    return range::Flaw{fmt::format("Offset and size are multiples of the granularity, {}, and there is a size",
+                                   format_bytes(granularity_)),
+                       "Round them: cuvmm::align_up(bytes, range.granularity())",
+                       is_aligned(extent.offset, granularity_) ? "CREATE-SIZE-GRANULARITY" : "MAP-ADDRESS-ALIGNED"};
   const auto host_grant = std::find_if(grants_.begin(), grants_.end(), [](const AccessGrant& each) {
     return each.location.kind != LocationKind::device;
   });
   if (location.kind == LocationKind::device && host_grant != grants_.end())
-    return refuse("Device memory cannot be granted to the host, and the range's grants name it",
-                  "Keep device memory and host memory in ranges of their own", "ACCESS-HOST-LOCATION");
-  return {};
+    return range::Flaw{"Device memory cannot be granted to the host, and the range's grants name it",
+                       "Keep device memory and host memory in ranges of their own", "ACCESS-HOST-LOCATION"};
+  return std::nullopt;
 }
 
 Result<void> MappedRange::Impl::map(std::size_t offset, std::size_t bytes) {
   constexpr std::string_view call = "MappedRange::map";
   const Extent extent{offset, bytes};
-  if (auto allowed = check_place(call, extent, properties_.location); !allowed) return allowed;
+  if (auto flaw = flaw_in_place(extent, properties_.location))
+    return refusal(call, fmt::format("offset = {}, bytes = {}", offset, bytes), std::move(flaw->rule), flaw->way_out,
+                   flaw->rule_id);
   if (bytes > SIZE_MAX / 2 || offset > SIZE_MAX / 2 - bytes)
     return refusal(call, fmt::format("offset = {}, bytes = {}", offset, bytes), "No range has that many addresses",
                    "Map at a smaller offset", "RANGE-FITS");
@@ -363,35 +373,106 @@ Result<std::size_t> MappedRange::Impl::end_of_memories(std::string_view call, st
                     "Map at a smaller offset, and give memory the size that it was created with", "RANGE-FITS");
     if (memory.memory().driver() != driver())
       return refuse("Range and memory must come from the same driver", "Make both with one Driver");
-    if (auto allowed = check_place(call, {offset, memory.size()}, memory.properties().location); !allowed)
-      return allowed.failure();
+    if (auto flaw = flaw_in_place({offset, memory.size()}, memory.properties().location))
+      return refusal(call,
+                     fmt::format("offset = {}, memory of {} on {}", offset, format_bytes(memory.size()),
+                                 to_string(memory.properties().location)),
+                     std::move(flaw->rule), flaw->way_out, flaw->rule_id);
     offset += memory.size();
   }
   return offset;
 }
 
-Result<void> MappedRange::Impl::map(std::string_view call, std::size_t offset,
-                                    std::span<const SharedPhysicalMemory> memories) {
-  const auto refuse = [&](std::size_t at, std::string rule, std::string way_out, std::string_view rule_id) {
-    return refusal(call, fmt::format("offset = {}", at), std::move(rule), std::move(way_out), rule_id);
-  };
-  const auto end = end_of_memories(call, offset, memories);
-  if (!end) return end.failure();
-  const Extent extent{offset, *end - offset};
-  if (range::meets(chunks_, extent))
-    return refuse(offset, "Something is mapped there", "Unmap it first, or use replace()", "MAP-FREE-ADDRESSES");
-  if (auto room = make_room(call, extent); !room) return room;
+Result<void> MappedRange::Impl::check_free(std::string_view call, const Extent& extent) const {
+  if (!range::meets(chunks_, extent)) return {};
+  return refusal(call, fmt::format("offset = {}", extent.offset), "Something is mapped there",
+                 "Unmap it first, or use replace()", "MAP-FREE-ADDRESSES");
+}
+
+// Of memories one behind the other, once the addresses are there.
+Result<void> MappedRange::Impl::check_borders(std::string_view call, std::size_t offset,
+                                              std::span<const SharedPhysicalMemory> memories) const {
   for (std::size_t at = offset; const SharedPhysicalMemory& memory : memories) {
     if (at + memory.size() > addresses_->reservation_end(at))
-      return refuse(
-          at, "The memory would lie across two reservations of the range",
+      return refusal(
+          call, fmt::format("offset = {}", at), "The memory would lie across two reservations of the range",
           fmt::format("Map it at {}, or make the range with a larger capacity", addresses_->reservation_end(at)),
           "MAP-INSIDE-ONE-RESERVATION");
     at += memory.size();
   }
+  return {};
+}
+
+Result<void> MappedRange::Impl::map(std::string_view call, std::size_t offset,
+                                    std::span<const SharedPhysicalMemory> memories) {
+  const auto end = end_of_memories(call, offset, memories);
+  if (!end) return end.failure();
+  const Extent extent{offset, *end - offset};
+  if (auto free = check_free(call, extent); !free) return free;
+  if (auto room = make_room(call, extent); !room) return room;
+  if (auto fits = check_borders(call, offset, memories); !fits) return fits;
   auto growth = place(extent, memories, std::max(size_, extent.end()));
   if (!growth) return growth.failure();
   growth->commit();
+  return {};
+}
+
+namespace {
+
+// Memories one behind the other.
+struct Run {
+  range::Extent extent;
+  std::span<const SharedPhysicalMemory> memories;
+};
+
+// Of memories whose offsets are sound; nothing where one does not begin behind the one before it.
+std::optional<std::vector<Run>> runs_of(std::span<const MemoryAt> places,
+                                        std::span<const SharedPhysicalMemory> memories) {
+  std::vector<Run> runs;
+  std::size_t begin = 0;  // of the run, in the list
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (!runs.empty() && places[i].offset < runs.back().extent.end()) return std::nullopt;
+    if (runs.empty() || places[i].offset != runs.back().extent.end()) {
+      runs.push_back({{places[i].offset, 0}, {}});
+      begin = i;
+    }
+    runs.back().extent.bytes += memories[i].size();
+    runs.back().memories = memories.subspan(begin, i + 1 - begin);
+  }
+  return runs;
+}
+
+}  // namespace
+
+Result<void> MappedRange::Impl::map(std::span<const MemoryAt> places) {
+  constexpr std::string_view call = "MappedRange::map";
+  std::vector<SharedPhysicalMemory> memories;
+  memories.reserve(places.size());
+  for (const MemoryAt& each : places) {
+    memories.push_back(each.memory);
+    if (auto end = end_of_memories(call, each.offset, std::span(&memories.back(), 1)); !end) return end.failure();
+  }
+  const auto runs = runs_of(places, memories);
+  if (!runs)
+    return refusal(call, fmt::format("{} memories", places.size()),
+                   "Each of several memories begins where the one before it ends, or behind that",
+                   "Give them in the order of their offsets", "MAP-FREE-ADDRESSES");
+  for (const Run& each : *runs)
+    if (auto free = check_free(call, each.extent); !free) return free;
+  for (const Run& each : *runs)
+    if (auto room = make_room(call, each.extent); !room) return room;
+  for (const Run& each : *runs)
+    if (auto fits = check_borders(call, each.extent.offset, each.memories); !fits) return fits;
+  std::vector<Growth> growths;
+  growths.reserve(runs->size());
+  std::size_t new_size = size_;
+  for (const Run& each : *runs) {
+    new_size = std::max(new_size, each.extent.end());
+    auto growth = place(each.extent, each.memories, new_size);
+    if (!growth) return growth.failure();
+    growths.push_back(std::move(growth).value());
+  }
+  for (Growth& each : growths) each.commit();
   return {};
 }
 

@@ -16,10 +16,11 @@ namespace cuvmm {
 namespace range {
 std::vector<abi::CUmemAccessDesc> descriptors_of(std::span<const AccessGrant> grants);
 
-// Why it is none that any range could give.
+// Why something is none that the range could give or take.
 struct Flaw {
   std::string rule;
   const char* way_out;
+  std::string_view rule_id = {};
 };
 std::optional<Flaw> flaw_in(const AccessGrant& grant);
 }  // namespace range
@@ -91,17 +92,19 @@ class MappedRange::Impl {
   Result<std::size_t> append(std::span<const SharedPhysicalMemory> memories);
   Result<void> map(std::size_t offset, std::size_t bytes);
   Result<void> map(std::string_view call, std::size_t offset, std::span<const SharedPhysicalMemory> memories);
+  Result<void> map(std::span<const MemoryAt> memories);
   Result<Growth> prepare_append(std::size_t bytes, const Location* location, std::size_t* begin);
 
   // Exchanging and giving back: src/range/release.cpp.
   Result<SharedPhysicalMemory> replace(std::size_t offset, const SharedPhysicalMemory& memory);
   enum class Pins : bool { heeded, overruled };
   Result<void> unmap(std::string_view call, std::size_t offset, std::size_t bytes, Pins pins = Pins::heeded);
+  Result<void> unmap_unused(std::string_view call, const Extent& extent);
   Result<void> truncate(std::size_t bytes);
   void close();
 
   // Rights: src/range/rights.cpp.
-  Result<void> grant(std::span<const AccessGrant> changes);
+  Result<void> grant(std::span<const AccessGrant> changes, std::string_view call = "MappedRange::grant");
   Result<void> revoke(const Location& location);
   std::vector<DeviceOrdinal> grant_where_reachable(std::span<const DeviceOrdinal> devices, AccessRights rights);
 
@@ -126,6 +129,7 @@ class MappedRange::Impl {
   bool changing_ = false;
   bool several_locations_ = false;  // there is or was a chunk of another one than the range's own
   bool features_known_ = false;     // what was asked for has been compared with what was got
+  bool rights_certain_ = true;      // the driver's rights are those of grants_
   std::vector<AccessGrant> grants_;
   MappedRangeOptions options_;
 
@@ -133,16 +137,24 @@ class MappedRange::Impl {
   // `rule_id`: where the rule is one of the rule book.
   [[nodiscard, gnu::cold]] Failure refusal(std::string_view call, std::string arguments, std::string rule,
                                            std::string way_out, std::string_view rule_id = {}) const;
-  [[nodiscard]] std::string name() const;  // "range at 0x... of 4 MiB (6 MiB of 64 GiB)"
+  // The refusal of a device that there is not; throws if the driver cannot be asked.
+  [[nodiscard, gnu::cold]] std::optional<Failure> missing_device(std::string_view call, const Location& location,
+                                                                 std::string_view rule_id) const;
+  [[nodiscard, gnu::cold]] Failure with_missing_device_told(Failure failure, std::string_view call,
+                                                            const Location& location) const;
+  [[nodiscard]] std::string name() const;  // "range at 0x... (6 MiB mapped, 64 GiB reserved)"
 
   // Growing.
   Result<void> make_room(std::string_view call, const Extent& extent);
   Result<Growth> grow(std::string_view call, const Extent& extent, std::span<const std::size_t> sizes,
                       const Location& location, std::size_t new_size);
   Result<Growth> place(const Extent& extent, std::span<const SharedPhysicalMemory> memories, std::size_t new_size);
-  Result<void> check_place(std::string_view call, const Extent& extent, const Location& location) const;
+  std::optional<range::Flaw> flaw_in_place(const Extent& extent, const Location& location) const;
   Result<std::size_t> end_of_memories(std::string_view call, std::size_t offset,
                                       std::span<const SharedPhysicalMemory> memories) const;
+  Result<void> check_free(std::string_view call, const Extent& extent) const;
+  Result<void> check_borders(std::string_view call, std::size_t offset,
+                             std::span<const SharedPhysicalMemory> memories) const;
   void insert(const Extent& extent, std::span<const SharedPhysicalMemory> memories);
   Result<void> map_and_grant(const Extent& extent);
   // Whether asking again without a feature is allowed and may help; takes the feature out of the properties.
@@ -155,6 +167,8 @@ class MappedRange::Impl {
   void undo(const Extent& extent) noexcept;
   void quarantine_what_stays(ChunkMap chunks) noexcept;
 
+  // Whether the location has no rights that this could take away.
+  [[nodiscard]] bool takes_nothing(const AccessGrant& change, std::span<const AccessGrant> changes) const;
   [[nodiscard]] std::vector<Location> places() const;
   void take_rights_back(std::size_t end, std::span<const abi::CUmemAccessDesc> previous);
 
@@ -172,7 +186,8 @@ class MappedRange::Impl {
   Result<void> remap(ChunkMap& chunk);
   ChunkMap* remap_one_of(std::initializer_list<ChunkMap*> chunks, Result<void>& result, std::exception_ptr& thrown);
 
-  std::vector<std::shared_ptr<const RangeObserver>> observers() const;
+  using Observers = std::vector<std::shared_ptr<const RangeObserver>>;
+  Observers observers() const;
   void tell_before_unmap(const Extent& extent) const;
   template <class Unmap>
   Result<void> tell_and_unmap(std::string_view call, const Extent& chunks, Pins pins, bool retires, Unmap&& unmap);
@@ -180,6 +195,9 @@ class MappedRange::Impl {
   void tell_what_is_there(const Extent& extent) const noexcept;
   void tell_of_end(const Extent& extent) const;  // as before unmapping, which nothing stops
   void tell_after_map(const Extent& extent) const noexcept;
+  void tell_after_map_each(std::span<const std::shared_ptr<const RangeObserver>> observers,
+                           const Extent& extent) const noexcept;
+  void report_observer(std::string_view callback, const Extent& extent) const noexcept;
 
   friend class MappedRange;
 };

@@ -22,8 +22,8 @@ Result<void> MappedRange::Impl::allow_unmap(std::string_view call, const Extent&
   };
   const auto reasons = pins == Pins::heeded ? this->pins() : std::vector<std::string>();
   if (!reasons.empty())
-    return refuse(fmt::format("The range is pinned: {}", fmt::join(reasons, "; ")),
-                  "Destroy the pins first: whoever holds one relies on the pages staying where they are");
+    return refusal(call, {}, fmt::format("The range is pinned: {}", fmt::join(reasons, "; ")),
+                   "Destroy the pins first: whoever holds one relies on the pages staying where they are");
   if (extent.offset > addresses_->size() || extent.bytes > addresses_->size() - extent.offset)
     return refuse(
         fmt::format("The range has {} of addresses, and the bytes end behind them", format_bytes(addresses_->size())),
@@ -53,8 +53,8 @@ Failure MappedRange::Impl::wait_failure(std::string_view call, Failure failure) 
 }
 
 // A copy: an observer may register others.
-std::vector<std::shared_ptr<const RangeObserver>> MappedRange::Impl::observers() const {
-  std::vector<std::shared_ptr<const RangeObserver>> all;
+MappedRange::Impl::Observers MappedRange::Impl::observers() const {
+  Observers all;
   for (const auto& each : observers_)
     if (auto observer = each.lock()) all.push_back(std::move(observer));
   return all;
@@ -70,27 +70,31 @@ Result<void> MappedRange::Impl::wait_for_retired(std::string_view call, const Ex
     if (std::chrono::steady_clock::now() >= deadline) break;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  Failure failure = refusal(call, fmt::format("offset = {}, bytes = {}", extent.offset, extent.bytes),
-                            "Chunks that were unmapped there wait for work of the device that is not done in time",
+  Failure failure = refusal(call, {},
+                            fmt::format("Chunks that were unmapped between {} and {} wait for work of the device that "
+                                        "is not done in time",
+                                        extent.offset, extent.end()),
                             "Wait for the streams that used the range, or tell graph_gone() of captures");
   failure.kind = ErrorKind::timed_out;
   return failure;
 }
 
-namespace {
+// What an observer threw that cannot be passed on.
+void MappedRange::Impl::report_observer(std::string_view callback, const Extent& extent) const noexcept {
+  report_exception_of_callback(
+      callback, [&] { return fmt::format("{}, offset = {}, bytes = {}", name(), extent.offset, extent.bytes); });
+}
 
-void tell_after_map_each(std::span<const std::shared_ptr<const RangeObserver>> observers,
-                         const range::Extent& extent) noexcept {
+void MappedRange::Impl::tell_after_map_each(std::span<const std::shared_ptr<const RangeObserver>> observers,
+                                            const Extent& extent) const noexcept {
   for (const auto& each : observers) {
     try {
       if (each->after_map) each->after_map(extent.offset, extent.bytes);
     } catch (...) {
-      report_current_exception("RangeObserver::after_map");
+      report_observer("RangeObserver::after_map", extent);
     }
   }
 }
-
-}  // namespace
 
 // Chunks side by side are one.
 std::vector<MappedRange::Impl::Extent> MappedRange::Impl::runs_in(const Extent& extent) const {
@@ -133,7 +137,7 @@ void MappedRange::Impl::tell_of_end(const Extent& extent) const {
     try {
       if (each->before_unmap) each->before_unmap(extent.offset, extent.bytes);
     } catch (...) {
-      report_current_exception("RangeObserver::before_unmap");
+      report_observer("RangeObserver::before_unmap", extent);
     }
   }
 }
@@ -236,6 +240,14 @@ Result<void> MappedRange::Impl::unmap(std::string_view call, std::size_t offset,
   return tell_and_unmap(call, chunks, pins, retires, [&] { return retires ? retire(chunks) : unmap_now(chunks); });
 }
 
+Result<void> MappedRange::Impl::unmap_unused(std::string_view call, const Extent& extent) {
+  // Observers were told of it, and may have given the device work with it.
+  if (!observers_.empty()) return unmap(call, extent.offset, extent.bytes, Pins::overruled);
+  if (auto allowed = allow_unmap(call, extent, Pins::overruled); !allowed) return allowed;
+  const Extent chunks = chunks_in(extent);
+  return chunks.bytes == 0 ? Result<void>() : unmap_now(chunks);
+}
+
 Result<void> MappedRange::Impl::truncate(std::size_t bytes) {
   const auto first = chunks_.lower_bound(bytes);
   if (first != chunks_.end()) {
@@ -289,8 +301,9 @@ ChunkMap* MappedRange::Impl::remap_one_of(std::initializer_list<ChunkMap*> chunk
 }
 
 Result<SharedPhysicalMemory> MappedRange::Impl::replace(std::size_t offset, const SharedPhysicalMemory& memory) {
-  const auto refuse = [&](std::string rule, std::string way_out) {
-    return refusal("MappedRange::replace", fmt::format("offset = {}", offset), std::move(rule), std::move(way_out));
+  const auto refuse = [&](std::string rule, std::string way_out, std::string_view rule_id = {}) {
+    return refusal("MappedRange::replace", fmt::format("offset = {}", offset), std::move(rule), std::move(way_out),
+                   rule_id);
   };
   const auto chunk = chunks_.find(offset);
   if (chunk == chunks_.end()) return refuse("No chunk begins there", "Give the offset of a chunk: chunks() lists them");
@@ -301,8 +314,8 @@ Result<SharedPhysicalMemory> MappedRange::Impl::replace(std::size_t offset, cons
   if (memory.memory().driver() != driver())
     return refuse("Range and memory must come from the same driver", "Make both with one Driver");
   const Extent extent = range::extent_of(*chunk);
-  if (auto allowed = check_place("MappedRange::replace", extent, memory.properties().location); !allowed)
-    return allowed.failure();
+  if (auto flaw = flaw_in_place(extent, memory.properties().location))
+    return refuse(std::move(flaw->rule), flaw->way_out, flaw->rule_id);
   if (auto allowed = allow_unmap("MappedRange::replace", extent); !allowed) return allowed.failure();
   if (auto waited = wait_for_device("MappedRange::replace"); !waited) return waited.failure();
   // What needs memory comes first.

@@ -5,6 +5,7 @@
 
 #include "cuvmm/device.hpp"
 #include "driver/convert.hpp"
+#include "missing_device.hpp"
 #include "peer_refusal.hpp"
 #include "range/mapped_range_impl.hpp"
 
@@ -26,14 +27,6 @@ std::vector<AccessGrant> changed(const std::vector<AccessGrant>& grants, std::sp
     if (change.rights != AccessRights::none) result.push_back(change);
   }
   return result;
-}
-
-Result<int> try_device_count(const Driver& driver) {
-  try {
-    return driver.device_count();
-  } catch (const Error& error) {
-    return error.failure();
-  }
 }
 
 }  // namespace
@@ -66,31 +59,49 @@ std::vector<Location> MappedRange::Impl::places() const {
   return found;
 }
 
-Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
+std::optional<Failure> MappedRange::Impl::missing_device(std::string_view call, const Location& location,
+                                                         std::string_view rule_id) const {
+  auto missing = no_such_device(driver(), location);
+  if (!missing) return std::nullopt;
+  return refusal(call, to_string(location), std::move(*missing), std::string(name_another_device), rule_id);
+}
+
+// Of two changes for one location the later counts, so that no rights may be what takes back the one before it.
+bool MappedRange::Impl::takes_nothing(const AccessGrant& change, std::span<const AccessGrant> changes) const {
+  if (change.rights != AccessRights::none || !rights_certain_) return false;
+  const auto gives = [&](const AccessGrant& each) {
+    return each.location == change.location && each.rights != AccessRights::none;
+  };
+  return std::none_of(grants_.begin(), grants_.end(), gives) && std::none_of(changes.begin(), changes.end(), gives);
+}
+
+Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> asked, std::string_view call) try {
   const auto is_of_host = [](const Location& location) { return location.kind != LocationKind::device; };
-  for (const AccessGrant& each : changes) {
+  for (const AccessGrant& each : asked) {
     if (auto flaw = range::flaw_in(each))
-      return refusal("MappedRange::grant", to_string(each.location), std::move(flaw->rule), flaw->way_out,
-                     "ACCESS-DESCRIPTORS");
+      return refusal(call, to_string(each.location), std::move(flaw->rule), flaw->way_out, "ACCESS-DESCRIPTORS");
     if (!is_of_host(each.location) || each.rights == AccessRights::none) continue;
     const bool device_memory = std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
       return !is_of_host(chunk.second.properties().location);
     });
     if (device_memory || (chunks_.empty() && !is_of_host(properties_.location)))
-      return refusal("MappedRange::grant", to_string(each.location), "Device memory cannot be granted to the host",
+      return refusal(call, to_string(each.location), "Device memory cannot be granted to the host",
                      "Use memory of the host (LocationKind::host_numa), or copy", "ACCESS-HOST-LOCATION");
   }
+  std::vector<AccessGrant> changes;
+  std::copy_if(asked.begin(), asked.end(), std::back_inserter(changes),
+               [&](const AccessGrant& each) { return !takes_nothing(each, asked); });
+  const auto missing = [&]() -> std::optional<Failure> {
+    for (const AccessGrant& each : asked)
+      if (auto refused = missing_device(call, each.location, "ACCESS-DESCRIPTORS")) return refused;
+    return std::nullopt;
+  };
+  // Else the driver finds out what cannot be.
+  if (chunks_.empty() || changes.size() < asked.size())
+    if (auto refused = missing()) return *refused;
   if (changes.empty()) return {};
-  if (chunks_.empty()) {  // else the driver finds out what cannot be
-    const Result<int> devices = try_device_count(driver());
-    if (!devices) return devices.failure();
-    for (const AccessGrant& each : changes)
-      if (each.location.kind == LocationKind::device && (each.location.id < 0 || each.location.id >= *devices))
-        return refusal("MappedRange::grant", to_string(each.location),
-                       fmt::format("There is no such device; the driver has {}", *devices), "Name one that there is",
-                       "ACCESS-DESCRIPTORS");
-    if (auto unreachable = unreachable_in(driver(), "MappedRange::grant", changes, places())) return *unreachable;
-  }
+  if (chunks_.empty())
+    if (auto unreachable = unreachable_in(driver(), call, changes, places())) return *unreachable;
   std::vector<AccessGrant> after = changed(grants_, changes);
   std::vector<abi::CUmemAccessDesc> descriptors = range::descriptors_of(after);
   const std::vector<abi::CUmemAccessDesc> wanted = range::descriptors_of(changes);
@@ -102,6 +113,8 @@ Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
     if (Result<void> granted = addresses_->set_access(run.extent, wanted); !granted) {
       const bool here_too = range::may_have_been_done(granted.failure());
       take_rights_back(here_too ? run.extent.end() : run.extent.offset, previous);
+      if (granted.failure().kind == ErrorKind::invalid_use)
+        if (auto refused = missing()) return *refused;
       return with_unreachable_told(granted.failure(), driver(), changes, places());
     }
     first = run.next;
@@ -109,6 +122,8 @@ Result<void> MappedRange::Impl::grant(std::span<const AccessGrant> changes) {
   grants_ = std::move(after);
   descriptors_ = std::move(descriptors);
   return {};
+} catch (const Error& error) {  // of questions for devices
+  return error.failure();
 }
 
 // Gives the chunks before `end` the rights that they had.
@@ -116,16 +131,20 @@ void MappedRange::Impl::take_rights_back(std::size_t end, std::span<const abi::C
   const auto last = chunks_.lower_bound(end);
   for (auto first = chunks_.cbegin(); first != last;) {
     const auto run = addresses_->run_from(first, last);
-    if (Result<void> undone = addresses_->set_access(run.extent, previous); !undone)
+    if (Result<void> undone = addresses_->set_access(run.extent, previous); !undone) {
+      rights_certain_ = false;
       report_cleanup_failure(undone.failure());
+    }
     first = run.next;
   }
 }
 
 Result<void> MappedRange::Impl::revoke(const Location& location) {
-  if (auto waited = wait_for_device("MappedRange::revoke"); !waited) return waited;
   const AccessGrant none{location, AccessRights::none};
-  return grant(std::span(&none, 1));
+  const std::span one(&none, 1);
+  if (!takes_nothing(none, one))
+    if (auto waited = wait_for_device("MappedRange::revoke"); !waited) return waited;
+  return grant(one, "MappedRange::revoke");
 }
 
 std::vector<DeviceOrdinal> MappedRange::Impl::grant_where_reachable(std::span<const DeviceOrdinal> devices,

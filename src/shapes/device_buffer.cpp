@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "access_refusal.hpp"
 #include "cuvmm/copy.hpp"
 #include "driver/call.hpp"
 #include "range/mapped_range_impl.hpp"
@@ -244,7 +245,8 @@ std::optional<CaptureId> DeviceBuffer::append(std::span<const std::byte> source,
   const DeviceAddress destination = make_room_at_end(source.size());
   const std::optional<CaptureId> capture = used_on(stream);
   if (!source.empty())
-    call<EntryPoint::cuMemcpyHtoDAsync>(driver().interface(), destination.value, source.data(), source.size(), stream);
+    call_that_touches<EntryPoint::cuMemcpyHtoDAsync>(driver(), destination, source.size(), AccessRights::read_write,
+                                                     destination.value, source.data(), source.size(), stream);
   size_ += source.size();
   return capture;
 }
@@ -253,7 +255,8 @@ void DeviceBuffer::append_from_device(DeviceAddress source, std::size_t bytes) {
   const DeviceAddress destination = make_room_at_end(bytes, source);
   if (bytes != 0)
     copy_and_wait([&] {
-      call<EntryPoint::cuMemcpyDtoD>(driver().interface(), destination.value, source.value, bytes);
+      call_that_touches<EntryPoint::cuMemcpyDtoD>(driver(), destination, bytes, AccessRights::read_write,
+                                                  destination.value, source.value, bytes);
       call<EntryPoint::cuStreamSynchronize>(driver().interface(), nullptr);  // such copies return before they are done
     });
   size_ += bytes;
@@ -264,7 +267,8 @@ std::optional<CaptureId> DeviceBuffer::append_from_device(DeviceAddress source, 
   const DeviceAddress destination = make_room_at_end(bytes, source);
   const std::optional<CaptureId> capture = used_on(stream);
   if (bytes != 0)
-    call<EntryPoint::cuMemcpyDtoDAsync>(driver().interface(), destination.value, source.value, bytes, stream);
+    call_that_touches<EntryPoint::cuMemcpyDtoDAsync>(driver(), destination, bytes, AccessRights::read_write,
+                                                     destination.value, source.value, bytes, stream);
   size_ += bytes;
   return capture;
 }
@@ -279,8 +283,9 @@ std::optional<CaptureId> DeviceBuffer::write(std::size_t offset, std::span<const
   require_content("DeviceBuffer::write", offset, source.size());
   const std::optional<CaptureId> capture = used_on(stream);
   if (!source.empty())
-    call<EntryPoint::cuMemcpyHtoDAsync>(driver().interface(), (address() + offset).value, source.data(), source.size(),
-                                        stream);
+    call_that_touches<EntryPoint::cuMemcpyHtoDAsync>(driver(), address() + offset, source.size(),
+                                                     AccessRights::read_write, (address() + offset).value,
+                                                     source.data(), source.size(), stream);
   return capture;
 }
 
@@ -293,8 +298,9 @@ std::optional<CaptureId> DeviceBuffer::read(std::size_t offset, std::span<std::b
   require_content("DeviceBuffer::read", offset, destination.size());
   const std::optional<CaptureId> capture = used_on(stream);
   if (!destination.empty())
-    call<EntryPoint::cuMemcpyDtoHAsync>(driver().interface(), destination.data(), (address() + offset).value,
-                                        destination.size(), stream);
+    call_that_touches<EntryPoint::cuMemcpyDtoHAsync>(driver(), address() + offset, destination.size(),
+                                                     AccessRights::read, destination.data(), (address() + offset).value,
+                                                     destination.size(), stream);
   return capture;
 }
 

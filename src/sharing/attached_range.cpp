@@ -4,11 +4,14 @@
 
 #include "refusal.hpp"
 #include "sharing/attached_range_impl.hpp"
+#include "sharing/packet.hpp"
 
 namespace cuvmm::sharing {
 
 namespace {
 
+constexpr std::string_view receiving = "AttachedRange::poll";
+constexpr std::string_view following = "AttachedRange::follow";
 constexpr int most_messages_at_once = 1024;
 
 Deadline now() {
@@ -27,26 +30,39 @@ AttachedRange::Impl::Impl(std::string name, DescriptorSocket publisher, ChunkImp
       told_(terms.standing),
       range_(std::move(range)) {}
 
-// What has come so far. A publisher that sends anything else is as good as gone.
+// Whether it can come after what was told before. Nothing that is published is taken back but as a whole.
+bool AttachedRange::Impl::follows(const Standing& standing) const noexcept {
+  return standing.publication == told_.publication && standing.chunks >= told_.chunks &&
+         (standing.withdrawn || !told_.withdrawn);
+}
+
+// What has come so far. A publisher that sends anything else is as good as gone, and one that sends a failure has gone.
 void AttachedRange::Impl::take(const Result<Message>& message) {
   if (!message) {
-    if (message.failure().kind != ErrorKind::timed_out || socket_.descriptor() < 0) gone_ = true;
+    if (message.failure().kind != ErrorKind::timed_out || socket_.descriptor() < 0) end(message.failure());
     return;
   }
   const auto standing = message->kind == standing_message ? decode_standing(message->bytes) : std::nullopt;
-  if (standing && standing->publication == told_.publication) {
+  if (standing && follows(*standing)) {
     told_ = *standing;
   } else {
-    gone_ = true;
-    socket_.close();
+    const bool last_word = message->kind == failure_kind && !message->is_reply;
+    end(last_word ? socket_.refusal_of(*message, receiving)
+                  : wrong_answer(socket_, "what it announces cannot be, or is no news"));
   }
+}
+
+// It has nothing to say any more that could be believed.
+void AttachedRange::Impl::end(const Failure& why) {
+  gone_ = true;
+  if (socket_.descriptor() >= 0) static_cast<void>(socket_.give_up(why));
 }
 
 // The socket holds fewer messages than are taken at once: what else comes, the publisher sent meanwhile.
 RangeNews AttachedRange::Impl::poll() {
   bool more = true;
   for (int taken = 0; more && !gone_ && taken < most_messages_at_once; ++taken) {
-    const auto message = socket_.try_receive(now());
+    const auto message = socket_.receive_next(now());
     more = message.has_value();
     take(message);
   }
@@ -55,6 +71,7 @@ RangeNews AttachedRange::Impl::poll() {
 
 RangeNews AttachedRange::Impl::news() const noexcept {
   return {.grown = told_.chunks > mapped_.chunks || told_.bytes > mapped_.bytes,
+          .shortened = told_.bytes < mapped_.bytes,
           .withdrawn = told_.withdrawn,
           .publisher_gone = gone_};
 }
@@ -72,7 +89,7 @@ Failure AttachedRange::Impl::no_news() const {
 RangeNews AttachedRange::Impl::wait(const Deadline& deadline) {
   RangeNews found = poll();
   while (!found) {
-    const auto message = socket_.try_receive(deadline);
+    const auto message = socket_.receive_next(deadline);
     if (!message && message.failure().kind == ErrorKind::timed_out) raise(message.failure());
     take(message);
     found = news();
@@ -81,51 +98,38 @@ RangeNews AttachedRange::Impl::wait(const Deadline& deadline) {
   return found;
 }
 
-namespace {
-
-// Whether each begins where the one before it ends, the first behind what is mapped.
-bool follow_one_another(const MappedRange& range, const std::vector<ImportedChunk>& chunks) {
-  const auto there = range.chunks();
-  std::size_t end = there.empty() ? 0 : there.back().offset + there.back().bytes;
-  for (const ImportedChunk& each : chunks) {
-    if (each.offset != end) return false;
-    end += each.memory.size();
-  }
-  return true;
+// All or none. Undoing does not wait for the device, which knows nothing of these chunks yet.
+Result<void> AttachedRange::Impl::map_all(MappedRange& range, const std::vector<ImportedChunk>& chunks) {
+  std::vector<MemoryAt> memories;
+  memories.reserve(chunks.size());
+  for (const ImportedChunk& each : chunks) memories.push_back({each.offset, each.memory});
+  return range.try_map(memories);
 }
 
-}  // namespace
+// Why there is nothing to follow any more.
+std::optional<Failure> AttachedRange::Impl::nothing_comes() {
+  if (told_.withdrawn) return withdrawn_failure(following, name_, *told_.withdrawn);
+  if (!gone_) return std::nullopt;
+  Failure failure = socket_.receive_any(following, now()).failure();  // tells why the connection has ended
+  failure.way_out = "What is attached stays usable; attach again where the range is published anew";
+  return failure;
+}
 
-// All or none. Appending undoes itself without waiting for the device, which knows nothing of these chunks yet; where
-// holes lie between them, undoing waits as unmapping does.
-Result<void> AttachedRange::Impl::map_all(MappedRange& range, const std::vector<ImportedChunk>& chunks) {
-  if (follow_one_another(range, chunks)) {
-    std::vector<SharedPhysicalMemory> memories;
-    memories.reserve(chunks.size());
-    for (const ImportedChunk& each : chunks) memories.push_back(each.memory);
-    const auto appended = range.try_append(std::span<const SharedPhysicalMemory>(memories));
-    return appended ? Result<void>() : Result<void>(appended.failure());
-  }
-  const std::size_t before = range.size();
-  for (const ImportedChunk& each : chunks) {
-    auto mapped = range.try_map(each.offset, each.memory);
-    if (mapped) continue;
-    if (auto undone = range.try_truncate(before); !undone) report_cleanup_failure(undone.failure());
-    return mapped;
-  }
-  return {};
+Result<std::vector<ImportedChunk>> AttachedRange::Impl::import_up_to(const Standing& wanted, const Deadline& deadline) {
+  WantedChunks chunks{
+      .publication = wanted.publication, .first = mapped_.chunks, .until = wanted.chunks, .extent = wanted.extent};
+  for (const ChunkInfo& each : range_.chunks()) static_cast<void>(chunks.taken.take(each.offset, each.bytes));
+  auto imported = importer_.import_from(socket_, std::move(chunks), deadline);
+  if (!imported && imported.failure().kind == ErrorKind::protocol_violation) end(imported.failure());
+  return imported;
 }
 
 Result<std::size_t> AttachedRange::Impl::follow(const Deadline& deadline) {
-  if (!poll().grown) return size();
+  static_cast<void>(poll());
+  if (auto nothing = nothing_comes()) return std::move(*nothing);
   const Standing wanted = told_;
-  auto chunks = importer_.import_from(socket_,
-                                      {.publication = wanted.publication,
-                                       .first = mapped_.chunks,
-                                       .until = wanted.chunks,
-                                       .offset = mapped_.extent,
-                                       .extent = wanted.extent},
-                                      deadline);
+  if (wanted == mapped_) return size();
+  const auto chunks = import_up_to(wanted, deadline);
   if (!chunks) return chunks.failure();
   if (auto mapped = map_all(range_, *chunks); !mapped) {
     Failure failure = mapped.failure();
@@ -181,7 +185,7 @@ int AttachedRange::descriptor() const noexcept {
   return impl_->socket().descriptor();
 }
 Result<std::size_t> AttachedRange::try_follow(const Deadline& deadline) {
-  if (!impl_) return owns_nothing("AttachedRange::follow", "attached range");
+  if (!impl_) return owns_nothing(following, "attached range");
   return impl_->follow(deadline);
 }
 void AttachedRange::detach() {

@@ -13,10 +13,11 @@ class AttachedRange::Impl {
  public:
   Impl(std::string name, DescriptorSocket publisher, ChunkImporter importer, const Terms& terms, MappedRange range);
 
-  // Connected to the publisher: asks for terms, imports, reserves, maps, grants and tells.
+  // Connected to the publisher, welcome or not yet: asks for terms, imports, reserves, maps, grants and tells. `place`
+  // is the driver's.
   [[nodiscard]] static Result<std::unique_ptr<Impl>> attach(const Driver& driver, DescriptorSocket publisher,
-                                                            std::string_view name, const AttachOptions& options,
-                                                            const Deadline& deadline);
+                                                            std::string_view name, const Locality& place,
+                                                            const AttachOptions& options, const Deadline& deadline);
 
   RangeNews poll();
   RangeNews wait(const Deadline& deadline);
@@ -31,6 +32,10 @@ class AttachedRange::Impl {
 
  private:
   void take(const Result<Message>& message);
+  void end(const Failure& why);
+  [[nodiscard]] bool follows(const Standing& standing) const noexcept;
+  [[nodiscard]] std::optional<Failure> nothing_comes();
+  [[nodiscard]] Result<std::vector<ImportedChunk>> import_up_to(const Standing& wanted, const Deadline& deadline);
   [[nodiscard]] RangeNews news() const noexcept;
   [[nodiscard]] Failure no_news() const;
   void tell_mapped(const Deadline& deadline);

@@ -44,24 +44,25 @@ Result<MappedRange> reserve(const Driver& driver, const Terms& terms, const Impo
 }
 
 bool is_worth_another_try(const Failure& failure) {
-  return failure.kind == ErrorKind::peer_gone || failure.rule == nothing_published;
+  return failure.kind == ErrorKind::peer_gone || failure.rule == nothing_published || failure.rule == withdrawn_rule;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<AttachedRange::Impl>> AttachedRange::Impl::attach(const Driver& driver,
                                                                          DescriptorSocket publisher,
-                                                                         std::string_view name,
+                                                                         std::string_view name, const Locality& place,
                                                                          const AttachOptions& options,
                                                                          const Deadline& deadline) try {
-  if (auto wrong = wrong_with(name, options)) return *wrong;
-  ChunkImporter importer(driver);
-  // The first chunks are asked for with the terms: waiting for a reply costs more than one that turns out to be of no
-  // use.
-  const auto attach = encode(AttachRequest{std::string(name), options.rights, Locality::of(driver)});
+  publisher.take_limits(range_message_limits);
+  // The first chunks are asked for with the terms, before the publisher has welcomed this process: waiting for replies
+  // one after the other costs more than those that turn out to be of no use.
+  const auto attach = encode(AttachRequest{std::string(name), options.rights, place});
   const auto fetch = encode(FetchRequest{0});
   const MessageView requests[] = {{.kind = attach_message, .bytes = attach}, {.kind = fetch_message, .bytes = fetch}};
-  auto answers = publisher.try_ask_all(requests, deadline);
+  const auto sent = publisher.send_requests(requests, deadline);
+  ChunkImporter importer(driver);  // while the publisher answers
+  auto answers = publisher.receive_replies(sent, deadline);
   const auto offered = terms_in(answers.front(), publisher, options.rights);
   if (!offered) return offered.failure();
   if (!answers.back()) return answers.back().failure();
@@ -89,7 +90,8 @@ Result<std::unique_ptr<AttachedRange::Impl>> AttachedRange::Impl::attach(const D
 Result<AttachedRange> AttachedRange::try_attach(const Driver& driver, DescriptorSocket connection,
                                                 std::string_view name, const AttachOptions& options,
                                                 const Deadline& deadline) {
-  auto attached = Impl::attach(driver, std::move(connection), name, options, deadline);
+  if (auto wrong = wrong_with(name, options)) return *wrong;
+  auto attached = Impl::attach(driver, std::move(connection), name, Locality::of(driver), options, deadline);
   if (!attached) return attached.failure();
   return AttachedRange(std::move(attached).value());
 }
@@ -97,13 +99,20 @@ Result<AttachedRange> AttachedRange::try_attach(const Driver& driver, Descriptor
 Result<AttachedRange> AttachedRange::try_attach(const Driver& driver, const SocketAddress& address,
                                                 std::string_view name, const AttachOptions& options,
                                                 const Deadline& deadline) {
+  if (auto wrong = wrong_with(name, options)) return *wrong;
+  const Locality place = Locality::of(driver);
   ConnectionOptions connection = options.connection;
-  connection.limits = range_message_limits;
   connection.wait_for_listener |= options.wait_for_publisher;
+  if (!connection.locality) connection.locality = place;
+  const auto attach_once = [&]() -> Result<AttachedRange> {
+    auto socket = DescriptorSocket::try_begin_to_connect(address, connection, deadline);
+    if (!socket) return socket.failure();
+    auto attached = Impl::attach(driver, std::move(socket).value(), name, place, options, deadline);
+    if (!attached) return attached.failure();
+    return AttachedRange(std::move(attached).value());
+  };
   for (;;) {
-    auto socket = DescriptorSocket::try_connect(address, connection, deadline);
-    auto attached = socket ? try_attach(driver, std::move(socket).value(), name, options, deadline)
-                           : Result<AttachedRange>(socket.failure());
+    auto attached = attach_once();
     if (attached || !options.wait_for_publisher || !is_worth_another_try(attached.failure())) return attached;
     if (deadline.passed()) {
       Failure failure = attached.failure();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "cuvmm/device.hpp"
 
@@ -30,11 +31,12 @@ std::optional<std::string> fault_in(const ChunkTable& table, const WantedChunks&
   if (table.first != wanted.first)
     return fmt::format("chunks from {} on came instead of {}", table.first, wanted.first);
   if (table.chunks.empty()) return "there are fewer chunks than were announced";
-  if (table.chunks.front().offset < wanted.offset) return "a chunk lies over another";
-  // What has been appended in the meantime may lie further.
-  const std::size_t count = std::min<std::size_t>(table.chunks.size(), wanted.until - wanted.first);
-  const ChunkFacts& last = table.chunks[count - 1];
-  if (last.offset + last.bytes > wanted.extent) return "a chunk ends behind what was announced";
+  return std::nullopt;
+}
+
+std::optional<std::string> fault_in(const ChunkFacts& chunk, WantedChunks& wanted) {
+  if (chunk.offset + chunk.bytes > wanted.extent) return "a chunk ends behind what was announced";
+  if (!wanted.taken.take(chunk.offset, chunk.bytes)) return "a chunk lies over another";
   return std::nullopt;
 }
 
@@ -60,6 +62,14 @@ Result<FetchedChunks> checked(Message answer, const DescriptorSocket& publisher,
 
 }  // namespace
 
+bool TakenBytes::take(std::uint64_t offset, std::uint64_t bytes) {
+  const auto behind = ends_.upper_bound(offset);
+  if (behind != ends_.end() && behind->first - offset < bytes) return false;
+  if (behind != ends_.begin() && std::prev(behind)->second > offset) return false;
+  ends_.emplace_hint(behind, offset, offset + bytes);
+  return true;
+}
+
 ChunkImporter::ChunkImporter(const Driver& driver) : driver_(driver) {
   for (const Device& each : driver.devices()) devices_.emplace(each.uuid(), each.ordinal());
 }
@@ -78,31 +88,31 @@ Result<SharedPhysicalMemory> ChunkImporter::import_one(const ChunkFacts& facts, 
   return SharedPhysicalMemory(std::move(imported).value());
 }
 
-Result<std::vector<ImportedChunk>> ChunkImporter::import_from(DescriptorSocket& publisher, const WantedChunks& wanted,
+Result<std::vector<ImportedChunk>> ChunkImporter::import_from(DescriptorSocket& publisher, WantedChunks wanted,
                                                               const Deadline& deadline,
                                                               std::optional<Message> answer) const {
-  WantedChunks rest = wanted;
   std::vector<ImportedChunk> chunks;
-  for (; rest.first < rest.until; answer.reset()) {
+  for (; wanted.first < wanted.until; answer.reset()) {
     if (!answer) {
-      auto asked = ask_for_chunks(publisher, rest.first, deadline);
+      auto asked = ask_for_chunks(publisher, wanted.first, deadline);
       if (!asked) return asked.failure();
       answer = std::move(asked).value();
     }
-    auto fetched = checked(std::move(*answer), publisher, rest);
+    auto fetched = checked(std::move(*answer), publisher, wanted);
     if (!fetched) return fetched.failure();
     auto descriptor = fetched->descriptors.begin();
     for (const ChunkFacts& each : fetched->facts) {
-      if (rest.first == rest.until) break;
+      if (wanted.first == wanted.until) break;  // what was appended meanwhile may lie anywhere
+      if (auto fault = fault_in(each, wanted)) return wrong_answer(publisher, std::move(*fault));
       const ShareableHandle handle = each.type == HandleType::fabric ? ShareableHandle::from_bytes(each.fabric)
                                                                      : ShareableHandle::adopt(std::move(*descriptor++));
       auto imported = import_one(each, handle);
       if (!imported) return imported.failure();
       chunks.push_back({static_cast<std::size_t>(each.offset), std::move(imported).value()});
-      rest.offset = each.offset + each.bytes;
-      ++rest.first;
+      ++wanted.first;
     }
   }
+  std::sort(chunks.begin(), chunks.end(), [](const auto& one, const auto& other) { return one.offset < other.offset; });
   return chunks;
 }
 

@@ -17,13 +17,23 @@ struct ImportedChunk {
   SharedPhysicalMemory memory;
 };
 
-// Which chunks are wanted: those from `first` up to `until`, the first of which begins at `offset` or behind.
+// Bytes that have a chunk behind them.
+class TakenBytes {
+ public:
+  // Whether none of them was taken before.
+  [[nodiscard]] bool take(std::uint64_t offset, std::uint64_t bytes);
+
+ private:
+  std::map<std::uint64_t, std::uint64_t> ends_;  // by where they begin
+};
+
+// Which chunks are wanted: those from `first` up to `until`, which lie anywhere in what is not taken, up to `extent`.
 struct WantedChunks {
   std::uint64_t publication = 0;
   std::uint32_t first = 0;
   std::uint32_t until = 0;
-  std::uint64_t offset = 0;
-  std::uint64_t extent = 0;  // where the last one ends at most
+  std::uint64_t extent = 0;
+  TakenBytes taken{};
 };
 
 // Asks a publisher for chunks, checks what comes, and imports it; each handle is closed as soon as it is imported.
@@ -32,8 +42,8 @@ class ChunkImporter {
   // Learns the identities of the driver's devices: the publisher's ordinals mean nothing here.
   explicit ChunkImporter(const Driver& driver);
 
-  // All of them or none. The answer to the request for the first of them may have come already.
-  [[nodiscard]] Result<std::vector<ImportedChunk>> import_from(DescriptorSocket& publisher, const WantedChunks& wanted,
+  // All of them, by offset, or none. The answer to the request for the first of them may have come already.
+  [[nodiscard]] Result<std::vector<ImportedChunk>> import_from(DescriptorSocket& publisher, WantedChunks wanted,
                                                                const Deadline& deadline,
                                                                std::optional<Message> answer = {}) const;
 

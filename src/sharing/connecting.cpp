@@ -111,8 +111,9 @@ Result<void> DescriptorSocket::check_user(std::string_view call, const Connectio
   return failure;
 }
 
-Result<DescriptorSocket> DescriptorSocket::try_connect(const SocketAddress& address, const ConnectionOptions& options,
-                                                       const Deadline& deadline) {
+Result<DescriptorSocket> DescriptorSocket::try_begin_to_connect(const SocketAddress& address,
+                                                                const ConnectionOptions& options,
+                                                                const Deadline& deadline) {
   if (auto sound = require_sound(connecting, options); !sound) return sound.failure();
   const ConnectionOptions complete = with_locality(options);  // before the socket takes the last descriptor
   auto connected = connected_socket(address, options, deadline);
@@ -120,7 +121,15 @@ Result<DescriptorSocket> DescriptorSocket::try_connect(const SocketAddress& addr
   DescriptorSocket socket(std::move(connected).value(), introduction_limits);
   if (auto allowed = socket.check_user(connecting, options); !allowed) return allowed.failure();
   if (auto introduced = socket.introduce(complete, deadline); !introduced) return introduced.failure();
-  socket.limits_ = options.limits;
+  return socket;
+}
+
+Result<DescriptorSocket> DescriptorSocket::try_connect(const SocketAddress& address, const ConnectionOptions& options,
+                                                       const Deadline& deadline) {
+  auto socket = try_begin_to_connect(address, options, deadline);
+  if (!socket) return socket;
+  Patience patience{deadline};
+  if (auto welcomed = socket->receive_welcome(patience); !welcomed) return welcomed.failure();
   return socket;
 }
 
@@ -132,14 +141,23 @@ DescriptorSocket DescriptorSocket::connect(const SocketAddress& address, const C
 Result<void> DescriptorSocket::introduce(const ConnectionOptions& options, const Deadline& deadline) {
   const auto hello = encode(Introduction{*options.locality, options.token});
   if (auto said = send_message({connecting, {.kind = hello_kind, .bytes = hello}}, deadline); !said) return said;
-  auto answer = receive_any(connecting, deadline);
+  locality_ = options.locality;
+  later_limits_ = options.limits;
+  welcome_is_due_ = true;
+  return {};
+}
+
+Result<void> DescriptorSocket::receive_welcome(Patience& patience) {
+  if (!welcome_is_due_) return {};
+  auto answer = receive_any(connecting, patience);
   if (!answer) return answer.failure();
   if (answer->kind == failure_kind) return refusal_of(*answer, connecting);
   const auto theirs = decode_introduction(answer->bytes);
   if (answer->kind != welcome_kind || !theirs)
     return give_up(failure_of_peer(ErrorKind::protocol_violation, connecting, "the listener's answer is no welcome"));
-  locality_ = options.locality;
   peer_locality_ = theirs->locality;
+  limits_ = later_limits_;
+  welcome_is_due_ = false;
   return {};
 }
 

@@ -24,7 +24,6 @@ namespace {
 
 constexpr std::size_t most_kept_messages = 4096;
 constexpr std::size_t most_kept_times_the_limits = 4;  // in bytes and descriptors, so that one message always fits
-constexpr int most_late_packets = 1024;
 
 bool says_that_the_peer_is_gone(int error) noexcept {
   return error == EPIPE || error == ECONNRESET || error == ENOTCONN;
@@ -60,15 +59,6 @@ Failure too_many_on_their_way(std::string_view call, int error) {
 }
 
 }  // namespace
-
-// How long somebody listens: until the deadline, and then to what lies in the socket, so that a deadline of now asks
-// for that. The system holds fewer packets than are taken late; what is more, the peer sent after the deadline.
-struct DescriptorSocket::Patience {
-  Deadline deadline;
-  int late_packets = 0;
-
-  [[nodiscard]] bool ends_before_next_packet() { return deadline.passed() && ++late_packets > most_late_packets; }
-};
 
 DescriptorSocket::DescriptorSocket(UniqueDescriptor socket, const MessageLimits& limits)
     : socket_(std::move(socket)), limits_(limits) {
@@ -144,13 +134,17 @@ void DescriptorSocket::tell(const Failure& failure) noexcept {
 
 Failure DescriptorSocket::give_up(Failure why) noexcept {
   if (why.kind != ErrorKind::peer_gone) tell(why);
+  end(why);
+  return why;
+}
+
+void DescriptorSocket::end(const Failure& why) noexcept {
   ::shutdown(socket_.get(), SHUT_RDWR);  // a forked child may have it, too
   close();
   try {
     why_closed_ = why.message();
   } catch (const std::bad_alloc&) {
   }
-  return why;
 }
 
 // --- Sending.
@@ -303,12 +297,13 @@ Result<Message> DescriptorSocket::receive_any(std::string_view call, Patience& p
   return assembler.take();
 }
 
-// The failure that the peer sent, told as its own.
+// The failure that the peer sent, told as its own. Whoever sends one that answers nothing has given the connection up.
 Failure DescriptorSocket::refusal_of(const Message& message, std::string_view call) {
   auto failure = decode_failure(message.bytes);
   if (!failure)
     return give_up(failure_of_peer(ErrorKind::protocol_violation, call, "the peer sent a failure that cannot be read"));
   failure->call = fmt::format("{}: {}", peer_name(), failure->call);
+  if (!message.is_reply) end(*failure);
   return std::move(*failure);
 }
 
@@ -340,7 +335,12 @@ std::optional<Failure> DescriptorSocket::last_words(std::uint32_t first_awaited)
   return std::nullopt;
 }
 
-Result<Message> DescriptorSocket::try_receive(const Deadline& deadline) {
+Result<Message> DescriptorSocket::receive_next(const Deadline& deadline) {
+  Patience patience{deadline};
+  return receive_next(patience);
+}
+
+Result<Message> DescriptorSocket::receive_next(Patience& patience) {
   constexpr std::string_view call = "DescriptorSocket::receive";
   if (!kept_.empty()) {
     Message oldest = std::move(kept_.front());
@@ -349,14 +349,18 @@ Result<Message> DescriptorSocket::try_receive(const Deadline& deadline) {
     kept_descriptors_ -= oldest.descriptors.size();
     return oldest;
   }
-  Patience patience{deadline};
   for (;;) {
     auto message = receive_any(call, patience);
     if (!message) return message;
     if (message->is_reply && message->number <= last_asked_) continue;  // nobody waits for it any more
-    if (message->kind == failure_kind) return refusal_of(*message, call);
     return message;
   }
+}
+
+Result<Message> DescriptorSocket::try_receive(const Deadline& deadline) {
+  auto message = receive_next(deadline);
+  if (message && message->kind == failure_kind) return refusal_of(*message, "DescriptorSocket::receive");
+  return message;
 }
 
 // The number that its reply will have.
@@ -406,16 +410,27 @@ Result<Message> DescriptorSocket::try_ask(const MessageView& request, const Dead
   return receive_reply(call, *number, patience);
 }
 
-std::vector<Result<Message>> DescriptorSocket::try_ask_all(std::span<const MessageView> requests,
-                                                           const Deadline& deadline) {
-  constexpr std::string_view call = "DescriptorSocket::ask";
-  std::vector<Result<std::uint32_t>> numbers;
+DescriptorSocket::SentRequests DescriptorSocket::send_requests(std::span<const MessageView> requests,
+                                                               const Deadline& deadline) {
+  SentRequests numbers;
   for (const MessageView& each : requests)
-    numbers.push_back(send_request(call, each, deadline, numbers.empty() ? 0 : numbers.front().value_or(0)));
+    numbers.push_back(
+        send_request("DescriptorSocket::ask", each, deadline, numbers.empty() ? 0 : numbers.front().value_or(0)));
+  return numbers;
+}
+
+std::vector<Result<Message>> DescriptorSocket::receive_replies(const SentRequests& requests, const Deadline& deadline) {
   Patience patience{deadline};
+  const auto welcomed = receive_welcome(patience);
   std::vector<Result<Message>> replies;
-  for (const auto& number : numbers)
-    replies.push_back(number ? receive_reply(call, *number, patience) : Result<Message>(number.failure()));
+  for (const auto& number : requests) {
+    if (!number)
+      replies.emplace_back(number.failure());
+    else if (!welcomed)
+      replies.emplace_back(welcomed.failure());
+    else
+      replies.push_back(receive_reply("DescriptorSocket::ask", *number, patience));
+  }
   // Sending a later one may have been what learned why the peer has ended.
   for (auto& each : replies)
     if (!each && each.failure().kind == ErrorKind::peer_gone && !replies.back()) each = replies.back().failure();

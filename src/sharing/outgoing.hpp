@@ -17,6 +17,16 @@ struct DescriptorSocket::Outgoing {
   std::uint32_t first_awaited = 0;  // of earlier requests whose replies are still to come; 0 for none
 };
 
+// How long somebody listens: until the deadline, and then to what lies in the socket, so that a deadline of now asks
+// for that. The system holds fewer packets than are taken late; what is more, the peer sent after the deadline.
+struct DescriptorSocket::Patience {
+  Deadline deadline;
+  int late_packets = 0;
+  static constexpr int most_late_packets = 1024;
+
+  [[nodiscard]] bool ends_before_next_packet() { return deadline.passed() && ++late_packets > most_late_packets; }
+};
+
 // Refuses a token and a locality that the other end would not take.
 [[nodiscard]] Result<void> require_sound(std::string_view call, const ConnectionOptions& options);
 

@@ -19,7 +19,10 @@ std::optional<std::string> decode(Reader& reader, PacketHeader& header) {
   if (reader.number<std::uint32_t>() != mark) return "it does not begin with the mark of a packet";
   const auto version = reader.number<std::uint16_t>();
   if (version != protocol_version)
-    return fmt::format("it is of protocol version {}, and this library speaks version {}", version, protocol_version);
+    return fmt::format(
+        "it is of protocol version {}, and this library speaks version {}: both programs need the same "
+        "version of cuvmm",
+        version, protocol_version);
   header.kind = reader.number<std::uint16_t>();
   header.number = reader.number<std::uint32_t>();
   header.index = reader.number<std::uint32_t>();

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "cuvmm/device.hpp"
 #include "refusal.hpp"
 
@@ -55,15 +58,23 @@ Result<OfferedChunk> export_chunk(const MappedRange& range, std::size_t origin, 
 
 }  // namespace
 
-Result<std::vector<OfferedChunk>> export_chunks(std::string_view call, const MappedRange& range, std::size_t origin,
-                                                std::size_t begin, std::size_t end) try {
+void PublishedContent::add(std::vector<OfferedChunk> more) {
+  chunks.reserve(chunks.size() + more.size());
+  count += static_cast<std::uint32_t>(more.size());
+  for (const OfferedChunk& each : more) chunks_end = std::max(chunks_end, each.facts.offset + each.facts.bytes);
+  std::move(more.begin(), more.end(), std::back_inserter(chunks));
+}
+
+Result<std::vector<OfferedChunk>> export_chunks(std::string_view call, const MappedRange& range, std::size_t begin,
+                                                std::size_t end, const std::set<std::uint64_t>& known) try {
   std::vector<OfferedChunk> exported;
   for (const ChunkInfo& chunk : range.chunks()) {
     const std::size_t chunk_end = chunk.offset + chunk.bytes;
     if (chunk.quarantined || chunk_end <= begin || chunk.offset >= end) continue;
     // The content may end inside the last chunk.
     if (chunk.offset < begin || (chunk_end > end && end != range.size())) return cut_chunk(call, chunk, begin, end);
-    auto one = export_chunk(range, origin, chunk);
+    if (known.contains(chunk.offset - begin)) continue;
+    auto one = export_chunk(range, begin, chunk);
     if (!one) return one.failure();
     exported.push_back(std::move(one).value());
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,15 @@ struct OfferedChunk {
   std::string why_no_fabric{};          // where it was made for that, and cannot all the same
 };
 
-// All of it is exported, so that to offer it takes no driver call.
+// All of it is exported, so that to offer it takes no driver call. Once it is withdrawn the chunks are given back; what
+// they were is still told.
 struct PublishedContent {
-  std::vector<OfferedChunk> chunks;  // by offset
-  std::uint64_t bytes = 0;           // of content
+  std::vector<OfferedChunk> chunks{};  // in the order in which they were published
+  std::uint32_t count = 0;             // of chunks
+  std::uint64_t chunks_end = 0;        // where the last one ends
+  std::uint64_t bytes = 0;             // of content
+
+  void add(std::vector<OfferedChunk> more);
 };
 
 // Which part of a range is published.
@@ -45,23 +51,22 @@ struct Publication {
   PublishedContent content;
   std::optional<Withdrawal> withdrawn{};
   RangePin pin;
+  RangeObservation watch;  // for what is unmapped in spite of the pin
 
   [[nodiscard]] Standing standing() const {
-    const auto& chunks = content.chunks;
-    const std::uint64_t end = chunks.empty() ? 0 : chunks.back().facts.offset + chunks.back().facts.bytes;
     return {.publication = number,
             .generation = generation,
             .bytes = content.bytes,
-            .extent = std::max(end, content.bytes),  // a hole may be last
-
-            .chunks = static_cast<std::uint32_t>(chunks.size()),
+            .extent = std::max(content.chunks_end, content.bytes),  // a hole may be last
+            .chunks = content.count,
             .withdrawn = withdrawn};
   }
 };
 
-// Exports the chunks of the range in [begin, end), whose offsets are to count from `origin`. Makes driver calls. Fails
-// with InvalidUse where the bytes begin or end inside a chunk.
+// Exports the chunks of the range in [begin, end), whose offsets are to count from `begin`, but for those at the
+// offsets that are known. Makes driver calls. Fails with InvalidUse where the bytes begin or end inside a chunk.
 [[nodiscard]] Result<std::vector<OfferedChunk>> export_chunks(std::string_view call, const MappedRange& range,
-                                                              std::size_t origin, std::size_t begin, std::size_t end);
+                                                              std::size_t begin, std::size_t end,
+                                                              const std::set<std::uint64_t>& known = {});
 
 }  // namespace cuvmm::sharing

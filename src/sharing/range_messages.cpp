@@ -1,7 +1,10 @@
 #include "sharing/range_messages.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "refusal.hpp"
 #include "sharing/locality_fields.hpp"
 
 namespace cuvmm::sharing {
@@ -85,6 +88,15 @@ std::optional<ChunkFacts> read_chunk(Reader& reader) {
 
 }  // namespace
 
+Failure withdrawn_failure(std::string_view call, std::string_view name, Withdrawal why) {
+  return invalid_use(
+      call, fmt::format("name = '{}', withdrawn: {}", name, to_string(why)), std::string(withdrawn_rule),
+      why == Withdrawal::ended
+          ? "What is attached can be used until AttachedRange::detach(), which the publisher waits for"
+          : "Call AttachedRange::detach(), which the publisher waits for, and attach to what it publishes "
+            "next under that name, with AttachOptions::wait_for_publisher");
+}
+
 std::vector<std::byte> encode(const AttachRequest& request) {
   Writer writer;
   writer.text(request.name);
@@ -157,9 +169,6 @@ std::optional<ChunkTable> decode_chunk_table(std::span<const std::byte> bytes) {
   while (reader.left() != 0) {
     const auto chunk = read_chunk(reader);
     if (!chunk) return std::nullopt;
-    // By offset, and none over another.
-    if (!table.chunks.empty() && chunk->offset < table.chunks.back().offset + table.chunks.back().bytes)
-      return std::nullopt;
     table.chunks.push_back(*chunk);
   }
   if (!reader.complete()) return std::nullopt;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuvmm/access_grant.hpp"
+#include "cuvmm/error.hpp"
 #include "cuvmm/sharing/locality.hpp"
 #include "cuvmm/sharing/message.hpp"
 #include "cuvmm/sharing/shareable_handle.hpp"
@@ -31,8 +32,10 @@ inline constexpr std::size_t most_name_bytes = 255;
 inline constexpr std::size_t most_chunks_at_once = 253;
 inline constexpr MessageLimits range_message_limits{.bytes = 32'000, .descriptors = most_chunks_at_once};
 
-// The rule of the refusal for which those wait who want to.
+// The rule of the refusal for which those wait who want to attach.
 inline constexpr std::string_view nothing_published = "Nothing is published under that name";
+// That of the refusal of chunks for those who have attached before. They can attach once more, to what follows.
+inline constexpr std::string_view withdrawn_rule = "The publisher has withdrawn the range, and hands out no more of it";
 
 using DeviceUuid = std::array<std::byte, 16>;
 
@@ -71,7 +74,7 @@ struct ChunkFacts {
 };
 
 struct FetchRequest {
-  std::uint32_t first = 0;  // of the chunks, by offset
+  std::uint32_t first = 0;  // of the chunks, in the order in which they were published
 };
 
 struct ChunkTable {
@@ -79,6 +82,9 @@ struct ChunkTable {
   std::uint32_t first = 0;
   std::vector<ChunkFacts> chunks{};
 };
+
+// What somebody is told who has attached to it and asks for more.
+[[nodiscard]] Failure withdrawn_failure(std::string_view call, std::string_view name, Withdrawal why);
 
 [[nodiscard]] std::vector<std::byte> encode(const AttachRequest& request);
 [[nodiscard]] std::vector<std::byte> encode(const Standing& standing);

@@ -40,6 +40,20 @@ std::optional<Failure> wrong_with(std::string_view name, const PublishOptions& o
   return std::nullopt;
 }
 
+// Pins keep the range as it is, but a sleep that was told to pass over them does not heed them, nor does the range's
+// destructor.
+RangeObserver withdraws_when_unmapped(const std::weak_ptr<RangeService>& service,
+                                      const std::weak_ptr<Publication>& watched) {
+  return {.before_unmap = [service, watched](std::size_t offset, std::size_t bytes) {
+    const auto serving = service.lock();
+    const auto publication = watched.lock();
+    if (!serving || !publication) return;
+    const std::size_t begin = publication->part.offset;
+    if (offset + bytes > begin && offset < begin + serving->standing(*publication).extent)
+      serving->close(*publication, Withdrawal::ended);
+  }};
+}
+
 }  // namespace
 
 class PublishedRange::Impl {
@@ -77,15 +91,15 @@ class PublishedRange::Impl {
 Result<void> PublishedRange::Impl::update(const MappedRange& range) {
   constexpr std::string_view call = "PublishedRange::update";
   const PublishedPart& part = publication_->part;
-  const Standing before = service_->standing(*publication_);
-  if (before.withdrawn || range.address() != part.address || !part.to_the_end)
+  if (service_->standing(*publication_).withdrawn || range.address() != part.address || !part.to_the_end)
     return invalid_use(call, fmt::format("name = '{}'", publication_->name),
                        "It follows the range that was published to its end, until it is withdrawn",
                        "Pass the range that was published, and publish it without PublishOptions::bytes");
-  const std::size_t begin = part.offset + before.extent;
-  auto appended = export_chunks(call, range, part.offset, begin, std::max(begin, range.size()));
-  if (!appended) return appended.failure();
-  return service_->extend(*publication_, std::move(appended).value(), range.size() - part.offset);
+  // The pin keeps what is published: at its offsets there is nothing new.
+  const std::size_t end = std::max(part.offset, range.size());
+  auto added = export_chunks(call, range, part.offset, end, service_->offered_offsets(*publication_));
+  if (!added) return added.failure();
+  return service_->extend(*publication_, std::move(added).value(), end - part.offset);
 }
 
 PublishedRange::PublishedRange(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -161,12 +175,14 @@ Result<PublishedRange> RangePublisher::try_publish(std::string_view name, Mapped
   publication->number = random_number();
   publication->locality = Locality::of(range.driver());
   publication->pin = range.pin(fmt::format("it is published as '{}'", name));
-  auto chunks = export_chunks(publishing, range, options.offset, options.offset, end);
+  auto chunks = export_chunks(publishing, range, options.offset, end);
   if (!chunks) return chunks.failure();
   if (chunks->empty())
     return invalid_use(publishing, fmt::format("offset = {}, bytes = {}", options.offset, end - options.offset),
                        "There is no chunk to publish", "Append or map memory there first");
-  publication->content = {std::move(chunks).value(), end - options.offset};
+  publication->content.bytes = end - options.offset;
+  publication->content.add(std::move(chunks).value());
+  publication->watch = range.observe(withdraws_when_unmapped(impl_->service(), publication));
   if (auto opened = impl_->service()->open(publication); !opened) return opened.failure();
   return PublishedRange(std::make_unique<PublishedRange::Impl>(impl_->service(), std::move(publication)));
 }

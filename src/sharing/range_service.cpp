@@ -79,6 +79,14 @@ Failure no_fabric_handle(const Publication& publication) {
   return failure;
 }
 
+Failure not_served(const std::exception& error) {
+  Failure failure;
+  failure.call = serving;
+  failure.reason = fmt::format("the publisher could not serve this process: {}", error.what());
+  failure.way_out = "Attach again when the publisher has memory";
+  return failure;
+}
+
 // Signals are for the program's own threads.
 class SignalsBlocked {
  public:
@@ -158,13 +166,18 @@ Result<void> RangeService::extend(Publication& publication, std::vector<OfferedC
     return invalid_use("PublishedRange::update", fmt::format("name = '{}'", publication.name), "It is withdrawn",
                        "Publish the range again");
   if (chunks.empty() && bytes == publication.content.bytes) return {};
-  auto& offered = publication.content.chunks;
-  offered.reserve(offered.size() + chunks.size());
-  std::move(chunks.begin(), chunks.end(), std::back_inserter(offered));
+  publication.content.add(std::move(chunks));
   publication.content.bytes = bytes;
   for (Lease& each : leases_) each.news |= each.publication.get() == &publication;
   wake();
   return {};
+}
+
+std::set<std::uint64_t> RangeService::offered_offsets(const Publication& publication) const {
+  const std::lock_guard lock(mutex_);
+  std::set<std::uint64_t> offsets;
+  for (const OfferedChunk& each : publication.content.chunks) offsets.insert(each.facts.offset);
+  return offsets;
 }
 
 void RangeService::close(Publication& publication, Withdrawal why) noexcept {
@@ -200,14 +213,16 @@ Result<void> RangeService::wait_for_detached(const Publication& publication, con
   return failure;
 }
 
-std::pair<PublishedContent, RangePin> RangeService::take_content(Publication& publication) noexcept {
+RangeService::Remains RangeService::take_content(Publication& publication) noexcept {
   const std::lock_guard lock(mutex_);
-  return {std::exchange(publication.content, {}), std::exchange(publication.pin, {})};
+  return {std::exchange(publication.content.chunks, {}), std::exchange(publication.pin, {}),
+          std::exchange(publication.watch, {})};
 }
 
 void RangeService::serve(DescriptorSocket connection) {
   const std::lock_guard lock(mutex_);
   if (stopping_) raise(owns_nothing("RangePublisher::serve", "publisher"));
+  connection.take_limits(range_message_limits);
   leases_.emplace_back(std::move(connection), Deadline::in(options_.first_request));
   wake();
 }
@@ -310,7 +325,7 @@ bool RangeService::serve_lease(Lease& lease) try {
       if (!take_fetch(lease, request)) return false;
       if (lease.unserved) break;
     }
-    const auto message = lease.socket.try_receive(now());
+    const auto message = lease.socket.receive_next(now());
     if (message) {
       if (!take_message(lease, *message)) return false;
     } else if (message.failure().kind == ErrorKind::timed_out && lease.socket.descriptor() >= 0) {
@@ -319,10 +334,36 @@ bool RangeService::serve_lease(Lease& lease) try {
       return false;
     }
   }
-  if (!lease.publication && lease.first_request.passed()) return false;
+  if (!lease.publication && lease.first_request.passed()) return end(lease, said_nothing());
   return !lease.news || tell_news(lease);
-} catch (const std::exception&) {  // no memory for it
+} catch (const std::exception& error) {  // no memory for it
+  return end_unserved(lease, error);
+}
+
+bool RangeService::end_unserved(Lease& lease, const std::exception& why) noexcept try {
+  return end(lease, not_served(why));
+} catch (const std::bad_alloc&) {  // not even for saying so
   return false;
+}
+
+Failure RangeService::said_nothing() const {
+  Failure failure;
+  failure.kind = ErrorKind::timed_out;
+  failure.call = serving;
+  failure.reason = fmt::format("nothing was asked for within {} ms", options_.first_request.count());
+  failure.way_out = "Attach as soon as the connection is made, or raise RangePublisherOptions::first_request";
+  return failure;
+}
+
+// Says why, if it can be said now, and ends the connection.
+bool RangeService::end(Lease& lease, const Failure& why) {
+  static_cast<void>(lease.socket.give_up(why));
+  return false;
+}
+
+// Whether the connection goes on after it was answered like this.
+bool RangeService::answered(Lease& lease, const Result<void>& sent) {
+  return sent || end(lease, sent.failure());
 }
 
 bool RangeService::take_message(Lease& lease, const Message& message) {
@@ -373,7 +414,7 @@ bool RangeService::take_attach(Lease& lease, const Message& message) {
   lease.rights = request->rights;
   lease.of_another_node = !same_node(publication->locality, request->locality);
   const Terms terms{publication->standing(), request->rights};
-  return lease.socket.try_reply(message, {.kind = terms_message, .bytes = encode(terms)}, now()).has_value();
+  return answered(lease, lease.socket.try_reply(message, {.kind = terms_message, .bytes = encode(terms)}, now()));
 }
 
 bool RangeService::take_fetch(Lease& lease, const Message& message) {
@@ -382,7 +423,9 @@ bool RangeService::take_fetch(Lease& lease, const Message& message) {
     return refuse(lease, message, violation("it is no request for chunks, or too early"));
   const Publication& publication = *lease.publication;
   // The lease goes on: what is mapped already is still attached.
-  if (publication.withdrawn) return lease.socket.try_reply(message, not_published(publication.name), now()).has_value();
+  if (publication.withdrawn)
+    return answered(lease, lease.socket.try_reply(
+                               message, withdrawn_failure(serving, publication.name, *publication.withdrawn), now()));
   const auto& chunks = publication.content.chunks;
   const std::size_t first = std::min<std::size_t>(request->first, chunks.size());
   ChunkTable table{.publication = publication.number, .first = request->first};
@@ -392,7 +435,7 @@ bool RangeService::take_fetch(Lease& lease, const Message& message) {
     if (lease.of_another_node) {
       // What was appended since has none, perhaps.
       if (!chunks[index].fabric)
-        return lease.socket.try_reply(message, no_fabric_handle(publication), now()).has_value();
+        return answered(lease, lease.socket.try_reply(message, no_fabric_handle(publication), now()));
       told.type = HandleType::fabric;
       told.fabric = *chunks[index].fabric;
     } else if (told.type == HandleType::posix_file_descriptor) {
@@ -403,7 +446,8 @@ bool RangeService::take_fetch(Lease& lease, const Message& message) {
       message, {.kind = chunks_message, .bytes = encode(table), .descriptors = descriptors}, now());
   if (sent) return true;
   // Others have many on their way; it is tried again until the peer gives up.
-  if (sent.failure().kind != ErrorKind::out_of_descriptors || lease.socket.descriptor() < 0) return false;
+  if (sent.failure().kind != ErrorKind::out_of_descriptors || lease.socket.descriptor() < 0)
+    return answered(lease, sent);
   lease.unserved.emplace();
   lease.unserved->kind = message.kind;
   lease.unserved->number = message.number;
@@ -423,7 +467,7 @@ bool RangeService::take_mapped(Lease& lease, const Message& message) {
 bool RangeService::tell_news(Lease& lease) {
   const auto sent =
       lease.socket.try_send({.kind = standing_message, .bytes = encode(lease.publication->standing())}, now());
-  if (!sent) return sent.failure().kind == ErrorKind::timed_out;
+  if (!sent) return sent.failure().kind == ErrorKind::timed_out || end(lease, sent.failure());
   lease.news = false;
   return true;
 }

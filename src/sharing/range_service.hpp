@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -48,12 +49,19 @@ class RangeService {
   // Offers it under its name, which gives it its generation.
   Result<void> open(const std::shared_ptr<Publication>& publication);
   Result<void> extend(Publication& publication, std::vector<OfferedChunk> chunks, std::uint64_t bytes);
+  // Where the chunks that are offered begin, from the beginning of what is published.
+  [[nodiscard]] std::set<std::uint64_t> offered_offsets(const Publication& publication) const;
   // Offers it no more, and tells those who have it; waits for nobody.
   void close(Publication& publication, Withdrawal why) noexcept;
   // Waits until nobody has it.
   Result<void> wait_for_detached(const Publication& publication, const Deadline& deadline);
   // What it was made of, for the caller to destroy.
-  [[nodiscard]] std::pair<PublishedContent, RangePin> take_content(Publication& publication) noexcept;
+  struct Remains {
+    std::vector<OfferedChunk> chunks;
+    RangePin pin;
+    RangeObservation watch;
+  };
+  [[nodiscard]] Remains take_content(Publication& publication) noexcept;
 
   void serve(DescriptorSocket connection);
 
@@ -76,6 +84,10 @@ class RangeService {
   [[nodiscard]] bool take_mapped(Lease& lease, const Message& message);
   [[nodiscard]] bool refuse(Lease& lease, const Message& request, const Failure& failure);
   [[nodiscard]] bool tell_news(Lease& lease);
+  [[nodiscard]] static bool end(Lease& lease, const Failure& why);
+  [[nodiscard]] static bool end_unserved(Lease& lease, const std::exception& why) noexcept;
+  [[nodiscard]] static bool answered(Lease& lease, const Result<void>& sent);
+  [[nodiscard]] Failure said_nothing() const;
   [[nodiscard]] std::size_t leases_of_publications() const noexcept;
   [[nodiscard]] std::vector<const Lease*> leases_of(const Publication& publication) const;
   void wake() noexcept;

@@ -1,3 +1,4 @@
+// How handles come from memory, and memory from handles. What a handle holds: handle_content.cpp.
 #include "cuvmm/sharing/shareable_handle.hpp"
 
 #include <fmt/format.h>
@@ -56,11 +57,6 @@ std::optional<Failure> refusal_to_export(const PhysicalMemory& memory, HandleTyp
   return failure;
 }
 
-Failure is_a(std::string_view call, HandleType type, std::string_view wanted) {
-  return invalid_use(call, fmt::format("type = {}", to_string(type)), fmt::format("The handle is no {}", wanted),
-                     "Ask its type() first");
-}
-
 void name_fabric_feature(Failure& failure) {
   if (failure.kind == ErrorKind::not_permitted || failure.kind == ErrorKind::not_supported)
     failure.feature = "fabric handles";
@@ -115,34 +111,6 @@ Result<ShareableHandle> ShareableHandle::try_export_from(const PhysicalMemory& m
 
 ShareableHandle ShareableHandle::export_from(const PhysicalMemory& memory, HandleType type) {
   return try_export_from(memory, type).value();
-}
-
-ShareableHandle ShareableHandle::adopt(UniqueDescriptor descriptor) {
-  if (!descriptor)
-    raise(invalid_use("ShareableHandle::adopt", "descriptor = none", "There is no descriptor to take over",
-                      "Pass one that is open", "IMPORT-DESCRIPTOR"));
-  return ShareableHandle(made_safe(std::move(descriptor)).value());
-}
-
-ShareableHandle ShareableHandle::copy_of(int descriptor) {
-  return ShareableHandle(duplicate(descriptor).value());
-}
-
-int ShareableHandle::descriptor() const noexcept {
-  const auto* const descriptor = std::get_if<UniqueDescriptor>(&content_);
-  return descriptor == nullptr ? -1 : descriptor->get();
-}
-
-UniqueDescriptor ShareableHandle::give_out_descriptor() {
-  auto* const descriptor = std::get_if<UniqueDescriptor>(&content_);
-  if (descriptor == nullptr) raise(is_a("ShareableHandle::give_out_descriptor", type(), "descriptor"));
-  return std::move(*descriptor);
-}
-
-const FabricBytes& ShareableHandle::fabric_bytes() const {
-  const auto* const bytes = std::get_if<FabricBytes>(&content_);
-  if (bytes == nullptr) raise(is_a("ShareableHandle::fabric_bytes", type(), "fabric handle"));
-  return *bytes;
 }
 
 Result<PhysicalMemory> ShareableHandle::try_import_into(const Driver& driver, const ImportedMemory& memory) const try {

@@ -56,9 +56,10 @@ int send_now(int socket, std::span<const std::byte> header, std::span<const std:
 
 ReceivedPacket receive_now(int socket) {
   ReceivedPacket packet;
-  packet.bytes.resize(most_packet_bytes);
-  packet.descriptors.reserve(most_packet_descriptors);  // before there are any that could be lost
-  iovec data{packet.bytes.data(), packet.bytes.size()};
+  packet.bytes.reserve(most_packet_bytes);  // what needs memory comes before there is anything that could be lost
+  packet.descriptors.reserve(most_packet_descriptors);
+  std::array<std::byte, most_packet_bytes> room;  // NOLINT(*-member-init): the system fills it
+  iovec data{room.data(), room.size()};
   alignas(cmsghdr) std::array<char, control_bytes> control{};
   msghdr message{};
   message.msg_iov = &data;
@@ -73,7 +74,7 @@ ReceivedPacket receive_now(int socket) {
     return packet;
   }
   take_descriptors(message, packet.descriptors);
-  packet.bytes.resize(static_cast<std::size_t>(count));
+  packet.bytes.assign(room.begin(), room.begin() + count);
   packet.ended = count == 0;
   packet.cut = (message.msg_flags & MSG_TRUNC) != 0;
   packet.descriptors_lost = (message.msg_flags & MSG_CTRUNC) != 0;

@@ -12,6 +12,7 @@
 #include "cuvmm/unique_descriptor.hpp"
 #include "cuvmm/units.hpp"
 #include "sleep/pinned_memory.hpp"
+#include "sleep/streaming_copy.hpp"
 #include "system_failure.hpp"
 
 namespace cuvmm::sleep {
@@ -51,7 +52,7 @@ class PageableBackup final : public Backup {
   }
 
   Result<void> write(std::uint64_t at, std::span<const std::byte> bytes) override {
-    std::memcpy(data_ + at, bytes.data(), bytes.size());
+    copy_past_caches(data_ + at, bytes.data(), bytes.size());
     return {};
   }
   Result<void> read(std::uint64_t at, std::span<std::byte> bytes) const override {

@@ -42,8 +42,9 @@ Result<BorrowedAccess> BorrowedAccess::borrow(MappedRange& range, const Location
 BorrowedAccess::~BorrowedAccess() {
   if (range_ == nullptr) return;
   try {
-    const Result<void> given_back = before_.rights == AccessRights::none ? range_->try_revoke(before_.location)
-                                                                         : range_->try_grant(std::span(&before_, 1));
+    Result<void> given_back;
+    if (before_.rights == AccessRights::none || waits_) given_back = range_->try_revoke(before_.location);
+    if (before_.rights != AccessRights::none && given_back) given_back = range_->try_grant(std::span(&before_, 1));
     if (!given_back) report_cleanup_failure(given_back.failure());
   } catch (...) {
     report_current_exception("MappedRange::grant");

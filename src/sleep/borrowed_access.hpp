@@ -19,17 +19,21 @@ class BorrowedAccess {
   [[nodiscard]] static Result<BorrowedAccess> borrow(MappedRange& range, const Location& location, AccessRights rights);
 
   BorrowedAccess(BorrowedAccess&& other) noexcept
-      : range_(std::exchange(other.range_, nullptr)), before_(other.before_) {}
+      : range_(std::exchange(other.range_, nullptr)), before_(other.before_), waits_(other.waits_) {}
   BorrowedAccess& operator=(BorrowedAccess&&) = delete;
   BorrowedAccess(const BorrowedAccess&) = delete;
   BorrowedAccess& operator=(const BorrowedAccess&) = delete;
   ~BorrowedAccess();
+
+  // Copies may go on that rely on it, of which the range was told.
+  void wait_before_it_ends() noexcept { waits_ = true; }
 
  private:
   BorrowedAccess(MappedRange* range, const AccessGrant& before) noexcept : range_(range), before_(before) {}
 
   MappedRange* range_;  // null: nothing was borrowed
   AccessGrant before_;
+  bool waits_ = false;
 };
 
 }  // namespace cuvmm::sleep

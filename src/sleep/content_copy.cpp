@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -38,12 +39,35 @@ std::vector<Piece> cut(std::span<const Piece> pieces, std::size_t most) {
   return blocks;
 }
 
+struct Buffer {
+  PinnedMemory memory;
+  Event copied;
+  std::optional<Piece> block{};  // being copied by the device
+};
+using Buffers = std::vector<Buffer>;
+
+// Buffers of streams that were left behind, for ever, where leak checkers see that it is on purpose.
+struct LeftBuffers {
+  std::mutex mutex;
+  std::list<Buffers> buffers;
+};
+
+LeftBuffers& left_buffers() {
+  static LeftBuffers& all = *new LeftBuffers;
+  return all;
+}
+
 // Blocks that several threads copy, each through two buffers of its own: while the device copies one, the thread copies
 // the other.
 class StagedCopy {
  public:
-  StagedCopy(const Device& device, std::vector<Piece> blocks, std::size_t block_bytes, Direction direction)
-      : device_(device), blocks_(std::move(blocks)), block_bytes_(block_bytes), direction_(direction) {}
+  StagedCopy(const Device& device, std::vector<Piece> blocks, std::size_t block_bytes, Direction direction,
+             const LeftBehind& left_behind)
+      : device_(device),
+        blocks_(std::move(blocks)),
+        block_bytes_(block_bytes),
+        direction_(direction),
+        left_behind_(left_behind) {}
 
   Result<void> run(unsigned threads) {
     std::vector<std::jthread> others;
@@ -58,12 +82,6 @@ class StagedCopy {
   }
 
  private:
-  struct Buffer {
-    PinnedMemory memory;
-    Event copied;
-    std::optional<Piece> block{};  // being copied by the device
-  };
-
   void work() noexcept {
     try {
       if (auto done = copy_blocks(); !done) fail(done.failure());
@@ -101,7 +119,8 @@ class StagedCopy {
     driver::Interface& interface = device_.driver().interface();
     const RelaxedCaptureMode relaxed(interface);
     const CurrentContext context(device_);
-    std::vector<Buffer> buffers;
+    std::list<Buffers> held(1);  // in a list, so that leaving them behind takes no memory
+    Buffers& buffers = held.front();
     for (int index = 0; index < 2; ++index) {
       auto memory = PinnedMemory::allocate(device_, block_bytes_);
       if (!memory) return memory.failure();
@@ -109,7 +128,12 @@ class StagedCopy {
       if (!event) return event.failure();
       buffers.push_back({std::move(memory).value(), std::move(event).value()});
     }
-    auto stream = Stream::create(interface);  // gone before the buffers are
+    auto stream = Stream::create(interface, [&](abi::CUstream left) {  // gone before the buffers are
+      left_behind_(left);
+      LeftBuffers& all = left_buffers();
+      const std::lock_guard lock(all.mutex);
+      all.buffers.splice(all.buffers.end(), held);
+    });
     if (!stream) return stream.failure();
     std::size_t turn = 0;
     for (auto block = take(); block; block = take(), turn ^= 1)
@@ -141,15 +165,17 @@ class StagedCopy {
   const std::vector<Piece> blocks_;
   const std::size_t block_bytes_;
   const Direction direction_;
+  const LeftBehind& left_behind_;
   std::atomic<std::size_t> next_ = 0;
   std::mutex mutex_;
   std::optional<Failure> first_;
 };
 
-Result<void> copy_directly(const Device& device, std::span<const Piece> pieces, Direction direction) {
+Result<void> copy_directly(const Device& device, std::span<const Piece> pieces, Direction direction,
+                           const LeftBehind& left_behind) {
   const RelaxedCaptureMode relaxed(device.driver().interface());
   const CurrentContext context(device);
-  auto stream = Stream::create(device.driver().interface());
+  auto stream = Stream::create(device.driver().interface(), left_behind);
   if (!stream) return stream.failure();
   for (const Piece& each : pieces)
     if (auto copied = copy(*stream, direction, each.backup->pinned(each.at), each); !copied) return copied;
@@ -157,28 +183,31 @@ Result<void> copy_directly(const Device& device, std::span<const Piece> pieces, 
 }
 
 Result<void> copy_staged(const Device& device, std::span<const Piece> pieces, Direction direction,
-                         const CopyOptions& options) {
+                         const CopyOptions& options, const LeftBehind& left_behind) {
   constexpr std::size_t page = 4096;
   constexpr std::size_t buffers = 2;  // of a thread
-  const std::size_t block = std::max(options.staging_bytes / (buffers * options.threads) / page * page, page);
+  // Larger ones make no copy faster: they take longer to allocate, and leave the caches before they are copied on.
+  constexpr std::size_t largest_block = 4_MiB;
+  const std::size_t block =
+      std::clamp(options.staging_bytes / (buffers * options.threads) / page * page, page, largest_block);
   std::vector<Piece> blocks = cut(pieces, block);
   const auto threads = static_cast<unsigned>(std::min<std::size_t>(options.threads, (blocks.size() + 1) / buffers));
   std::size_t largest = 0;
   for (const Piece& each : blocks) largest = std::max(largest, each.bytes);
-  return StagedCopy(device, std::move(blocks), largest, direction).run(threads);
+  return StagedCopy(device, std::move(blocks), largest, direction, left_behind).run(threads);
 }
 
 }  // namespace
 
 Result<void> copy_content(const Device& device, std::span<const Piece> pieces, Direction direction,
-                          const CopyOptions& options) {
+                          const CopyOptions& options, const LeftBehind& left_behind) {
   std::vector<Piece> direct;
   std::vector<Piece> staged;
   for (const Piece& each : pieces)
     if (each.bytes != 0) (each.backup->pinned(each.at) != nullptr ? direct : staged).push_back(each);
   if (!direct.empty())
-    if (auto copied = copy_directly(device, direct, direction); !copied) return copied;
-  return staged.empty() ? Result<void>() : copy_staged(device, staged, direction, options);
+    if (auto copied = copy_directly(device, direct, direction, left_behind); !copied) return copied;
+  return staged.empty() ? Result<void>() : copy_staged(device, staged, direction, options, left_behind);
 }
 
 Result<void> copy_content_by_cpu(std::span<const Piece> pieces, Direction direction) {

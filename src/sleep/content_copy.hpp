@@ -7,6 +7,7 @@
 
 #include "cuvmm/device.hpp"
 #include "sleep/backup.hpp"
+#include "sleep/stream.hpp"
 
 namespace cuvmm::sleep {
 
@@ -27,9 +28,10 @@ struct CopyOptions {
 
 // Copies all pieces with that device, which may access them, and returns when it is done. Pinned backups are copied
 // from and to by the device itself; others through a little pinned memory, by several threads. Some pieces may have
-// been copied where it fails. Disturbs no capture.
+// been copied where it fails, and some may still be where `left_behind` was told so, by any thread: then the bytes and
+// pinned backups have to stay. Disturbs no capture.
 [[nodiscard]] Result<void> copy_content(const Device& device, std::span<const Piece> pieces, Direction direction,
-                                        const CopyOptions& options);
+                                        const CopyOptions& options, const LeftBehind& left_behind);
 
 // The same by the CPU, for memory that was granted to the host.
 [[nodiscard]] Result<void> copy_content_by_cpu(std::span<const Piece> pieces, Direction direction);

@@ -23,13 +23,11 @@ bool keeps_content(const Entry& entry) noexcept {
 
 }  // namespace
 
-std::string Entry::description() const {
-  const std::string called = name.empty() ? std::string("range") : fmt::format("range '{}'", name);
-  return fmt::format("{} of group '{}' at {:#x}", called, tag, address.value);
-}
-
 Result<void> FallingAsleep::plan(bool despite_pins) {
   for (const auto& each : entries_) {
+    if (each->is_changing())
+      return invalid_use(sleeping, each->description(), "It is being changed, by a call that has not returned",
+                         "Let a reclaim hook put other groups to sleep than that of the range that grows");
     if (const auto pins = each->range.pins(); !pins.empty() && !despite_pins)
       return invalid_use(sleeping, each->description(), fmt::format("It is pinned: {}", fmt::join(pins, "; ")),
                          "Destroy the pins first (withdraw what is published, deregister), or pass "
@@ -82,6 +80,7 @@ Result<void> FallingAsleep::refuse_what_is_shared() const {
 
 Result<void> FallingAsleep::wait_for_work(Clock::time_point deadline) const {
   for (const auto& each : entries_) {
+    if (auto left = each->wait_for_left_copies(sleeping, deadline); !left) return left;
     const Result<void> waited = each->range.uses().so_far().wait_until(deadline);
     if (waited) continue;
     Failure failure = waited.failure();
@@ -182,7 +181,9 @@ SleepReport FallingAsleep::give_back() {
   std::set<std::shared_ptr<PhysicalSource>> sources;
   for (const Found& each : found_) sources.insert(each.memory->source);
   for (Found& each : found_) {
-    (each.share.shares() == 1 ? report_.bytes_given_back : report_.bytes_held_by_others) += each.share.size();
+    // What several groups share counts once, by whether anybody else has it.
+    if (--times_found_.at(&each.share.memory()) == 0)
+      (each.share.shares() == 1 ? report_.bytes_given_back : report_.bytes_held_by_others) += each.share.size();
     each.share = {};
   }
   found_.clear();

@@ -1,5 +1,6 @@
 #include "sleep/range_content.hpp"
 
+#include <atomic>
 #include <map>
 #include <set>
 #include <tuple>
@@ -39,9 +40,17 @@ Result<void> copy_content_of_ranges(const Driver& driver, std::span<const Mapped
       borrowed.push_back(std::move(access).value());
     }
   for (const auto& [copier, its_pieces] : pieces) {
-    auto copied = copier.kind == LocationKind::device
-                      ? copy_content(driver.device(DeviceOrdinal(copier.id)), its_pieces, direction, options)
-                      : copy_content_by_cpu(its_pieces, direction);
+    std::atomic<bool> copies_left = false;
+    const auto left_behind = [&, &here = copier](abi::CUstream stream) {
+      copies_left = true;
+      for (const auto& [entry, locations] : copiers)
+        if (locations.contains(here)) entry->leave_copy_to(stream);
+    };
+    auto copied = copier.kind == LocationKind::device ? copy_content(driver.device(DeviceOrdinal(copier.id)),
+                                                                     its_pieces, direction, options, left_behind)
+                                                      : copy_content_by_cpu(its_pieces, direction);
+    if (copies_left)
+      for (BorrowedAccess& each : borrowed) each.wait_before_it_ends();
     if (!copied) return copied;
   }
   return {};

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 #include "clean_up.hpp"
@@ -11,24 +12,35 @@
 
 namespace cuvmm::sleep {
 
-// A stream of the current context. What was given to it is done when it is gone.
+// Is told of a stream whose work may go on, since the driver did not tell its end: what that work uses has to stay, and
+// so does the stream. Throws nothing.
+using LeftBehind = std::function<void(abi::CUstream)>;
+
+// A stream of the current context. What was given to it is done when it is gone, or is left behind.
 class Stream {
  public:
-  [[nodiscard]] static Result<Stream> create(driver::Interface& interface) {
+  [[nodiscard]] static Result<Stream> create(driver::Interface& interface, LeftBehind left_behind) {
     abi::CUstream stream = nullptr;
     if (auto made =
             driver::try_call<driver::EntryPoint::cuStreamCreate>(interface, &stream, abi::CU_STREAM_NON_BLOCKING);
         !made)
       return made.failure();
-    return Stream(interface, stream);
+    return Stream(interface, stream, std::move(left_behind));
   }
-  Stream(Stream&& other) noexcept : interface_(other.interface_), stream_(std::exchange(other.stream_, nullptr)) {}
+  Stream(Stream&& other) noexcept
+      : interface_(other.interface_),
+        stream_(std::exchange(other.stream_, nullptr)),
+        left_behind_(std::move(other.left_behind_)),
+        finished_(other.finished_) {}
   Stream& operator=(Stream&&) = delete;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream() {
     if (stream_ == nullptr) return;
-    if (!finished_) clean_up<driver::EntryPoint::cuStreamSynchronize>(interface_, stream_);
+    if (!finished_ && !finishes_now()) {
+      left_behind_(stream_);
+      return;
+    }
     clean_up<driver::EntryPoint::cuStreamDestroy>(interface_, stream_);
   }
 
@@ -53,10 +65,26 @@ class Stream {
   [[nodiscard]] abi::CUstream handle() const noexcept { return stream_; }
 
  private:
-  Stream(driver::Interface& interface, abi::CUstream stream) noexcept : interface_(interface), stream_(stream) {}
+  Stream(driver::Interface& interface, abi::CUstream stream, LeftBehind left_behind) noexcept
+      : interface_(interface), stream_(stream), left_behind_(std::move(left_behind)) {}
+
+  // After something failed: whether its work is over now. What fails is reported.
+  bool finishes_now() noexcept {
+    try {
+      if (const auto waited = finish(); !waited) {
+        Failure failure = waited.failure();
+        if (!finished_) failure.reason = "a copy of content may still be at work, so all that it uses stays";
+        report_cleanup_failure(failure);
+      }
+    } catch (const std::exception&) {
+      report_cleanup_failure(Failure{});  // no memory left to say what failed
+    }
+    return finished_;
+  }
 
   driver::Interface& interface_;
   abi::CUstream stream_;
+  LeftBehind left_behind_;
   bool finished_ = true;
 };
 

@@ -34,7 +34,7 @@ Result<void> fill(const Driver& driver, Entry& entry, const Place& place, std::u
   driver::Interface& interface = driver.interface();
   const RelaxedCaptureMode relaxed(interface);
   const CurrentContext context(driver.device(DeviceOrdinal(copier.id)));
-  auto stream = Stream::create(interface);
+  auto stream = Stream::create(interface, [&](abi::CUstream left) { entry.leave_copy_to(left); });
   if (!stream) return stream.failure();
   if (auto filled = stream->fill(address, value, bytes); !filled) return filled;
   return stream->finish();
@@ -47,6 +47,12 @@ Waking::Waking(const Driver& driver, const Entries& entries) : driver_(driver), 
   for (const auto& entry : entries_)
     for (const Place& each : entry->places)
       if (known.insert(each.memory.get()).second) memories_.push_back(each.memory.get());
+}
+
+Result<void> Waking::wait_for_left_copies(std::chrono::steady_clock::time_point deadline) {
+  for (const auto& each : entries_)
+    if (auto waited = each->wait_for_left_copies(waking, deadline); !waited) return waited;
+  return {};
 }
 
 Result<void> Waking::acquire() {
@@ -120,7 +126,7 @@ WakeReport Waking::commit() {
 
 void Waking::unmap(const MappedPlace& mapped) noexcept {
   try {
-    const auto unmapped = mapped.entry->unmap(waking, mapped.place->offset, mapped.place->memory->bytes);
+    const auto unmapped = mapped.entry->unmap_unused(waking, mapped.place->offset, mapped.place->memory->bytes);
     mapped.place->mapped = !unmapped;
     if (!unmapped) report_cleanup_failure(unmapped.failure());
   } catch (...) {

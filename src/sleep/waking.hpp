@@ -1,6 +1,7 @@
 // How sleeping ranges get memory again.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,6 +24,8 @@ class Waking {
   Waking& operator=(Waking&&) = delete;
   ~Waking();
 
+  // For those of an attempt before this one.
+  Result<void> wait_for_left_copies(std::chrono::steady_clock::time_point deadline);
   Result<void> acquire();
   Result<void> map();
   // Copies the content back, and fills what was discarded where that is asked for.

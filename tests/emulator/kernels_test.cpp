@@ -320,5 +320,32 @@ TEST(BuiltInKernels, WorkAcrossAllocations) {
   EXPECT_EQ(both[0], both[1]);
 }
 
+// A tile is read as often as its turn comes; what is told to stop reads nothing more.
+TEST(BuiltInKernels, ReadTileByTileUntilToldToStop) {
+  Emulated driver;
+  const CUdeviceptr range = driver.mapped();
+  CUdeviceptr state = 0;
+  EXPECT_ANSWER(SUCCESS, *driver, cuMemAlloc(&state, 32));
+  const CUfunction fill = driver.function("cuvmm_fill");
+  EXPECT_EQ(driver.launch(fill, nullptr, range, std::uint64_t{64}, std::uint64_t{1}), CUDA_SUCCESS);
+  EXPECT_EQ(driver.launch(fill, nullptr, range + 64, std::uint64_t{64}, std::uint64_t{1000}), CUDA_SUCCESS);
+  const auto read = [&](std::uint64_t tiles, std::uint32_t stop) {
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD8(state, 0, 32));
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemsetD32(state + 16, stop, 1));
+    EXPECT_EQ(driver.launch(driver.function("cuvmm_read"), nullptr, range, std::uint64_t{128}, std::uint64_t{64}, tiles,
+                            state, state + 24),
+              CUDA_SUCCESS);
+    std::vector<std::uint64_t> found(4);
+    EXPECT_ANSWER(SUCCESS, *driver, cuMemcpyDtoH(found.data(), state, 32));
+    return found;
+  };
+  const auto three = read(3, 0);
+  EXPECT_EQ(three[0], 3U);
+  EXPECT_EQ(three[1], 8U * (1 + 1000 + 1));
+  EXPECT_EQ(three[3], 3U) << "progress";
+  EXPECT_EQ(read(200, 0)[1], 8U * 100 * 1001) << "more than one call of the host's function";
+  EXPECT_EQ(read(~std::uint64_t{0}, 1)[1], 0U);
+}
+
 }  // namespace
 }  // namespace cuvmm::emulator::test

@@ -304,7 +304,8 @@ std::vector<LibraryOperation> range_operations() {
          make_stream(w);
        },
        [](LibraryWorld& w) { w.range->used_on(w.stream); }},
-      {"MappedRange::observe", make_range, [](LibraryWorld& w) { (void)w.range->observe({}); }},
+      {"MappedRange::observe", make_range,
+       [](LibraryWorld& w) { (void)w.range->observe({.before_unmap = [](std::size_t, std::size_t) {}}); }},
       {"MappedRange::chunks", make_range, [](LibraryWorld& w) { (void)w.range->chunks(); }},
   };
 }

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "../processes/child_process.hpp"
+#include "../processes/kernels_on_shared_range.hpp"
 #include "../processes/shared_state.hpp"
 #include "cuvmm/cuvmm.hpp"
 #include "cuvmm/sharing/sharing.hpp"
@@ -131,6 +132,12 @@ TEST_F(SharedRangeOnGpu, IsWrittenByWhoIsAllowedTo) {
   EXPECT_EQ(reader.wait(), 0);
   stage_->go_on = true;
   EXPECT_EQ(publisher.wait(), 0);
+}
+
+// With kernels, on the last device, of what lies on the first.
+TEST_F(SharedRangeOnGpu, KernelsReadItAndFaultWhereTheyMayNotStore) {
+  ASSERT_TRUE(gpu::kernel_image_runs_on_gpus());
+  tests::KernelsOnSharedRange([] { return Driver::cuda(); }, address_).run();
 }
 
 }  // namespace

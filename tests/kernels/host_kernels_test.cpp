@@ -107,6 +107,16 @@ TEST(HostAlias, SumsWhatIsSeenAtTheOtherAddressAfterTheCopy) {
   EXPECT_EQ(alias(written, std::span(source).first(8), elsewhere, 0), reference_checksum(elsewhere, 0));
 }
 
+TEST(HostRead, SumsWholeWords) {
+  std::vector<std::byte> words(24, std::byte{0});
+  words[0] = std::byte{5};
+  words[9] = std::byte{1};
+  words[23] = std::byte{0x80};
+  EXPECT_EQ(sum_of_words(words), 5U + 256U + (std::uint64_t{0x80} << 56));
+  EXPECT_EQ(sum_of_words(std::span(words).first(16)), 5U + 256U);
+  EXPECT_EQ(sum_of_words({}), 0U);
+}
+
 TEST(HostScaleAdd, RoundsOnce) {
   // factor * x needs more than a float's digits: rounding it before the addition gives zero.
   const float x = 1.0F + std::ldexp(1.0F, -23);

@@ -26,6 +26,9 @@ TEST(KernelArguments, PointAtTheFieldsInTheKernelsOrder) {
   AliasParameters alias{};
   EXPECT_TRUE(
       are(arguments(alias), {&alias.written, &alias.source, &alias.read, &alias.bytes, &alias.first_word, &alias.sum}));
+  ReadParameters read{};
+  EXPECT_TRUE(
+      are(arguments(read), {&read.source, &read.bytes, &read.tile_bytes, &read.tiles, &read.state, &read.progress}));
 }
 
 TEST(LaunchShape, HasWorkForEveryBlockAndABound) {

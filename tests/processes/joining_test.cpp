@@ -1,9 +1,13 @@
 // Which machine a process is on, and what that is made of.
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <filesystem>
 
+#include "emulator/broker/packet.hpp"
+#include "emulator/broker/protocol.hpp"
 #include "machine.hpp"
 
 namespace cuvmm::tests {
@@ -157,6 +161,57 @@ TEST(Joining, GivesUpABrokerThatDoesNotAnswer) {
   EXPECT_NE(reply.text.find("did not answer within 1000 ms"), std::string::npos) << reply.text;
   ::kill(broker, SIGCONT);
   EXPECT_EQ(first.ask("create 2097152 0").code, CUDA_SUCCESS);
+}
+
+// A broker that answers as one of that version would: whatever it is asked, with a refusal.
+class BrokerOfVersion {
+ public:
+  BrokerOfVersion(const Machine& machine, std::uint8_t version) : directory_(machine.path()), version_(version) {
+    EXPECT_EQ(::mkdir(directory_.c_str(), 0700), 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (directory_ + "/socket").copy(address.sun_path, sizeof address.sun_path - 1);
+    EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(socket_.get(), 1), 0);
+  }
+  BrokerOfVersion(const BrokerOfVersion&) = delete;
+  BrokerOfVersion& operator=(const BrokerOfVersion&) = delete;
+  ~BrokerOfVersion() { std::filesystem::remove_all(directory_); }
+
+  void answer_one() const {
+    using namespace emulator::broker;
+    const FileDescriptor guest(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    pollfd asks{guest.get(), POLLIN, 0};
+    EXPECT_EQ(::poll(&asks, 1, 120'000), 1);
+    EXPECT_EQ(receive_packet(guest.get()).fate, Packet::Fate::arrived);
+    auto answer = encode(Reply(Refused{}));
+    answer.at(4) = std::byte{version_};
+    EXPECT_EQ(send_packet(guest.get(), answer, -1), 0);
+  }
+
+ private:
+  const std::string directory_;
+  const std::uint8_t version_;
+  FileDescriptor socket_{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+};
+
+TEST(Joining, NamesBothVersionsWhereTheBrokerIsOfAnother) {
+  const Machine machine;
+  constexpr std::uint8_t ours = emulator::broker::protocol_version;
+  for (const std::uint8_t theirs : {std::uint8_t{ours - 1}, std::uint8_t{ours + 1}}) {
+    const BrokerOfVersion broker(machine, theirs);
+    Actor refused(machine);
+    refused.tell("init");
+    broker.answer_one();
+    const auto reply = refused.answer();
+    EXPECT_EQ(reply.code, -1);
+    for (const std::string& part :
+         {machine.path(), "process " + std::to_string(::getpid()), "version " + std::to_string(theirs),
+          "version " + std::to_string(ours), std::string("machine=NAME")})
+      EXPECT_NE(reply.text.find(part), std::string::npos) << part << " in: " << reply.text;
+  }
+  Actor accepted(machine);
+  EXPECT_EQ(accepted.ask("init").code, CUDA_SUCCESS) << "by a broker of its own";
 }
 
 TEST(Joining, NamesTheLimitOfDescriptorsAndLeavesNothing) {

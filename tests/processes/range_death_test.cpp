@@ -34,6 +34,7 @@ constexpr Step steps[] = {
     {"P1", Party::publisher, "listens", "listen", 1},
     {"P2", Party::publisher, "exports", "cuMemExportToShareableHandle", 1},
     {"A1", Party::attacher, "connects", "connect", 1},
+    {"A1", Party::attacher, "introduces itself", "send 0x1", 1},
     {"P3", Party::publisher, "welcomes", "send 0x2", 1},
     {"A2", Party::attacher, "asks for terms", "send 0xfff0", 1},
     {"P4", Party::publisher, "gives terms", "send 0xfff1", 1},

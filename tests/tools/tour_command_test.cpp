@@ -96,8 +96,8 @@ class TourCommand : public ::testing::Test {
     return output.substr(begin, output.find('\n', begin) - begin);
   }
 
-  const Words all_stops_{"4.16.1.2", "4.16.2",   "4.16.3.1", "4.16.3.2", "4.16.3.3", "4.16.3.4", "4.16.3.5",
-                         "4.16.5.1", "4.16.5.2", "4.16.5.3", "4.16.5.4", "vector",   "ring",     "stitched"};
+  const Words all_stops_{"4.16.1.2", "4.16.2",   "4.16.3.1", "4.16.3.2", "4.16.3.3", "4.16.3.4", "4.16.3.5", "4.16.5.1",
+                         "4.16.5.2", "4.16.5.3", "4.16.5.4", "vector",   "ring",     "stitched", "sleep"};
   // Those that map memory.
   const Words mapping_stops_{all_stops_.begin() + 1, all_stops_.end()};
   // Those that need handles of memory.
@@ -598,6 +598,8 @@ INSTANTIATE_TEST_SUITE_P(
         WrongDriver{"CUVMM_LIE=separate_moved_memory", "vector", "with the same bytes behind it: they are others"},
         WrongDriver{"CUVMM_LIE=separate_ring", "ring", "a ring takes its memory once"},
         WrongDriver{"CUVMM_LIE=gather_places", "stitched", "that they lie where they are to"},
+        WrongDriver{"CUVMM_LIE=keep_sleeping_memory", "sleep", "memory that falls asleep is the device's again"},
+        WrongDriver{"CUVMM_LIE=flip_streamed_byte", "sleep", "a kernel reads the bytes that slept at the same pointer"},
         WrongDriver{"CUVMM_LIE=renew_second_export", "4.16.3.1", "what a descriptor stands for is the same memory"},
         WrongDriver{"CUVMM_LIE=repeat_import", "4.16.3.2", "importer 1, on device 0 has both memories"},
         WrongDriver{"CUVMM_LIE=keep_imported_memory", "4.16.3.5", "with the second importer the memory comes back"},
@@ -625,7 +627,9 @@ TEST_F(TourCommand, ADriverThatLiesAboutAnEmptyFileIsCaughtAsWell) {
                                                                   {"separate_aliases", "4.16.5.3"},
                                                                   {"separate_moved_memory", "vector"},
                                                                   {"separate_ring", "ring"},
-                                                                  {"gather_places", "stitched"}})
+                                                                  {"gather_places", "stitched"},
+                                                                  {"keep_sleeping_memory", "sleep"},
+                                                                  {"flip_streamed_byte", "sleep"}})
     EXPECT_EQ(with_status(tour(path, {}, {"CUVMM_LIE=" + lie}, 1), "failed"), Words{id}) << lie;
 }
 

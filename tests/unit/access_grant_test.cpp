@@ -125,5 +125,40 @@ TEST_F(AccessGrantTest, AsksForTheRightsOfALocation) {
   EXPECT_EQ(access(mapping_, Location::device(DeviceOrdinal{1})), AccessRights::read);
 }
 
+TEST_F(AccessGrantTest, ALocationByItselfIsToReadAndWrite) {
+  grant(mapping_, {AccessGrant{Location::device(DeviceOrdinal{0})}});
+  ASSERT_EQ(seen_.size(), 1u);
+  expect_seen(0, CU_MEM_LOCATION_TYPE_DEVICE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  grant(mapping_, {AccessGrant{Location::device(DeviceOrdinal{0}), AccessRights::none}});
+  expect_seen(0, CU_MEM_LOCATION_TYPE_DEVICE, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+}
+
+TEST_F(AccessGrantTest, ADeviceThatThereIsNotIsNamed) {
+  for (const CUresult code : {CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_DEVICE}) {
+    fake_->answer(EntryPoint::cuMemSetAccess, code);
+    const auto missing = try_grant(mapping_, {{Location::device(DeviceOrdinal{5})}});
+    ASSERT_FALSE(missing);
+    EXPECT_EQ(missing.failure().kind, ErrorKind::invalid_use);
+    EXPECT_EQ(missing.failure().rule, "There is no device 5: the driver shows 2 devices, numbered from 0");
+    EXPECT_EQ(missing.failure().rule_ids, "ACCESS-DESCRIPTORS");
+    const auto there = try_grant(mapping_, {{Location::device(DeviceOrdinal{1})}});
+    ASSERT_FALSE(there);
+    EXPECT_EQ(there.failure().rule.find("There is no device"), std::string::npos) << there.failure().message();
+  }
+}
+
+TEST_F(AccessGrantTest, TakingRightsFromThoseThatHaveNoneDoesNothing) {
+  fake_->answer(EntryPoint::cuMemSetAccess, CUDA_ERROR_INVALID_DEVICE);
+  unsigned long long rights = 0;
+  fake_->on_cuMemGetAccess = [&](unsigned long long* flags, const CUmemLocation*, CUdeviceptr) {
+    *flags = rights;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_NO_THROW(revoke(mapping_, Location::device(DeviceOrdinal{1})));
+  EXPECT_NO_THROW(revoke(mapping_, Location::host())) << "which never has any to memory of a device";
+  rights = 1;
+  EXPECT_THROW(revoke(mapping_, Location::device(DeviceOrdinal{1})), Error) << "it has rights, and keeps them";
+}
+
 }  // namespace
 }  // namespace cuvmm

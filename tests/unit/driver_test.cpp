@@ -124,5 +124,16 @@ TEST(Driver, DecoratorsOfTheEnvironmentApplyToIt) {
   EXPECT_THROW(static_cast<void>(Driver::emulated()), DriverUnavailable);
 }
 
+TEST(Driver, OneThatWasMovedFromIsStillTheSame) {
+  Driver driver = Driver::wrap(test::scripted_driver());
+  const Driver moved = std::move(driver);
+  EXPECT_EQ(driver, moved);  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(driver.device_count(), 2);
+  Driver other = Driver::wrap(test::scripted_driver());
+  other = std::move(driver);
+  EXPECT_EQ(other, moved);
+  EXPECT_EQ(driver.description(), "fake driver");  // NOLINT(bugprone-use-after-move)
+}
+
 }  // namespace
 }  // namespace cuvmm

@@ -127,5 +127,38 @@ TEST_F(CleanupHandler, OneThatThrowsIsReplacedByTheDefault) {
   EXPECT_NE(testing::internal::GetCapturedStderr().find("cuMemCreate"), std::string::npos);
 }
 
+TEST(Error, WhatTheArgumentsTellIsNotToldAgain) {
+  Failure failure;
+  failure.kind = ErrorKind::out_of_device_memory;
+  failure.call = "acquire";
+  failure.arguments = "bytes = 4194304 (4 MiB)";
+  failure.asked_bytes = std::size_t{4} << 20;
+  failure.rounded_bytes = std::size_t{4} << 20;
+  failure.live_bytes = 0;
+  EXPECT_EQ(failure.message(), "acquire(bytes = 4194304 (4 MiB)): out of device memory. Memory: live here 0 B.");
+  failure.arguments = "bytes = 14194304, more = 41943040";
+  EXPECT_EQ(failure.message(),
+            "acquire(bytes = 14194304, more = 41943040): out of device memory. Memory: asked 4 MiB, live here 0 B.")
+      << "a part of another number is none";
+  failure.rounded_bytes = std::size_t{6} << 20;
+  EXPECT_NE(failure.message().find("asked 4 MiB, rounded up to 6 MiB"), std::string::npos) << failure.message();
+}
+
+TEST_F(CleanupHandler, WhatACallbackThrewIsToldAsThat) {
+  Failure failure;
+  failure.callback = "ReclaimHook(device 0, bytes = 5)";
+  failure.rule = "no";
+  failure.way_out = "Catch it";
+  EXPECT_EQ(failure.message(), "ReclaimHook(device 0, bytes = 5) threw: no. Catch it.");
+  testing::internal::CaptureStderr();
+  report_cleanup_failure(failure);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "cuvmm: a callback failed: ReclaimHook(device 0, bytes = 5) threw: no. Catch it.\n");
+  failure = failure_of(ErrorKind::invalid_use);
+  failure.callback = "ReclaimHook()";
+  EXPECT_EQ(failure.message().find("ReclaimHook() threw: cuMemCreate(size = 2097152 (2 MiB)): invalid use"), 0U)
+      << failure.message();
+}
+
 }  // namespace
 }  // namespace cuvmm

@@ -184,5 +184,25 @@ TEST_F(PhysicalMemoryTest, AFailedReleaseThrowsOnDemandAndIsReportedByTheDestruc
   EXPECT_EQ(clean_up_.failures[0].call, "cuMemRelease");
 }
 
+TEST(PhysicalMemoryLocation, ADeviceThatThereIsNotIsNamed) {
+  const auto fake = test::scripted_driver();
+  const Driver driver = Driver::wrap(fake);
+  fake->answer(driver::EntryPoint::cuMemCreate, abi::CUDA_ERROR_INVALID_DEVICE);
+  fake->answer(driver::EntryPoint::cuMemGetAllocationGranularity, abi::CUDA_ERROR_INVALID_VALUE);
+  const auto text_of = [&](int ordinal) {
+    const auto created =
+        PhysicalMemory::try_create(driver, {.location = Location::device(DeviceOrdinal(ordinal))}, 2_MiB);
+    return created ? std::string() : created.failure().rule;
+  };
+  EXPECT_EQ(text_of(7), "There is no device 7: the driver shows 2 devices, numbered from 0");
+  EXPECT_EQ(text_of(1).find("There is no device"), std::string::npos) << text_of(1);
+  try {
+    static_cast<void>(PhysicalMemory::granularity(driver, {.location = Location::device(DeviceOrdinal(7))}));
+    FAIL() << "accepted";
+  } catch (const InvalidUse& error) {
+    EXPECT_NE(error.rule().find("no device 7"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace cuvmm

@@ -6,6 +6,7 @@
 #include "cuvmm/address_reservation.hpp"
 #include "cuvmm/mapping.hpp"
 #include "cuvmm/physical_memory.hpp"
+#include "driver/call.hpp"
 #include "driver/convert.hpp"
 #include "driver/counting_driver.hpp"
 #include "driver/fault_injecting_driver.hpp"
@@ -225,6 +226,27 @@ TEST_F(RawHandlesTest, C46_MemoryOnANumaNodeThatIsNotThereIsATypedError) {
   const auto unaligned = PhysicalMemory::try_create(driver_, {.location = Location::host_numa(0)}, 5);
   ASSERT_FALSE(unaligned);
   EXPECT_EQ(unaligned.failure().rule.find("NUMA node"), std::string::npos) << "that is the size's fault";
+}
+
+TEST_F(RawHandlesTest, ASecondReleaseIsToldAsThat) {
+  auto memory = PhysicalMemory::create(driver_, {}, 2_MiB);
+  const auto handle = memory.give_out();
+  auto owner = PhysicalMemory::adopt(driver_, handle, 2_MiB);
+  EXPECT_NO_THROW(driver::call<driver::EntryPoint::cuMemRelease>(driver_.interface(), handle));
+  try {
+    owner.release();
+    ADD_FAILURE() << "accepted";
+  } catch (const InvalidUse& error) {
+    EXPECT_EQ(error.failure().rule_ids, "HANDLE-LIVE");
+    EXPECT_NE(error.rule().find("was released already"), std::string::npos) << error.what();
+    EXPECT_EQ(error.rule().find("crash"), std::string::npos) << "a second release does not: " << error.what();
+    EXPECT_NE(error.way_out().find("PhysicalMemory::adopt took over"), std::string::npos) << error.what();
+  }
+  static_cast<void>(owner.give_out());
+  abi::CUmemAllocationProp properties{};
+  EXPECT_NE(driver_.interface().cuMemGetAllocationPropertiesFromHandle(&properties, handle), abi::CUDA_SUCCESS);
+  EXPECT_NE(driver_.interface().explanation().find("the real driver crashes the process here"), std::string::npos)
+      << driver_.interface().explanation();
 }
 
 }  // namespace

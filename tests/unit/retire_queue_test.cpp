@@ -252,8 +252,20 @@ TEST_F(RetireQueueTest, AnExceptionOfWhatIsCalledIsReported) {
       PendingWork());
   const std::vector<Failure> told = handler_.take();
   ASSERT_EQ(told.size(), 2u);
-  EXPECT_EQ(told[0].call, "RetireQueue::retire_call");
+  EXPECT_EQ(told[0].callback, "RetireQueue::retire_call(callable)");
+  EXPECT_EQ(told[0].rule, "no");
+  EXPECT_EQ(told[1].callback, "RetireQueue::retire_call(callable)");
   EXPECT_EQ(told[1].call, "mine");
+}
+
+TEST_F(RetireQueueTest, WhatHasNothingToCallIsRefused) {
+  EXPECT_THROW(queue_->retire_call(std::function<void()>(), PendingWork()), InvalidUse);
+  void (*none)() = nullptr;
+  EXPECT_THROW(queue_->retire_call(std::move(none), PendingWork()), InvalidUse);
+  int calls = 0;
+  queue_->retire_call(std::function<void()>([&] { ++calls; }), PendingWork());
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(handler_.take().empty());
 }
 
 TEST_F(RetireQueueTest, RefusesWorkOfAnotherDriver) {

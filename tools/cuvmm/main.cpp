@@ -3,6 +3,8 @@
 #include <iostream>
 #include <string>
 
+#include "bench/bench.hpp"
+#include "bench/options.hpp"
 #include "command/output.hpp"
 #include "command/words.hpp"
 #include "conformance/case_command.hpp"
@@ -23,9 +25,9 @@ namespace {
 
 // What is wrong with a command line that names no subcommand.
 std::string missing_subcommand(int count, char** words) {
-  if (count < 2) return "a subcommand is needed; there are: tour, doctor, emulate, conformance, rules";
+  if (count < 2) return "a subcommand is needed; there are: tour, doctor, bench, emulate, conformance, rules";
   return "there is no subcommand " + cuvmm::command::quoted(words[1]) +
-         "; there are: tour, doctor, emulate, conformance, rules";
+         "; there are: tour, doctor, bench, emulate, conformance, rules";
 }
 
 }  // namespace
@@ -47,6 +49,12 @@ int main(int count, char** words) {
       "doctor", "Tells what the devices can do for virtual memory, and what to do where they cannot");
   cuvmm::doctor::add_options(*doctor, doctor_options);
   doctor->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
+
+  cuvmm::bench::Options bench_options;
+  CLI::App* bench =
+      application.add_subcommand("bench", "Measures what cuvmm's ways cost beside others, in one run on the same work");
+  cuvmm::bench::add_options(*bench, bench_options);
+  bench->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
 
   cuvmm::emulate::Options emulate_options;
   emulate_options.command = cuvmm::emulate::take_command(count, words);
@@ -94,6 +102,7 @@ int main(int count, char** words) {
     return exit_misuse;
   }
   if (doctor->parsed()) return cuvmm::doctor::run_doctor(doctor_options);
+  if (bench->parsed()) return cuvmm::bench::run_bench(bench_options);
   if (conformance->parsed()) return cuvmm::conformance::run_conformance(conformance_options);
   if (rules->parsed()) return cuvmm::rules::run_rules(rules_options);
   if (one_case->parsed()) cuvmm::conformance::run_case_command(case_command);

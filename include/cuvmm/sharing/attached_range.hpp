@@ -30,11 +30,12 @@ struct AttachOptions {
 
 // What has become of a range that is attached.
 struct RangeNews {
-  bool grown = false;                     // there is more than is mapped: follow()
-  std::optional<Withdrawal> withdrawn{};  // the publisher waits for detach()
+  bool grown = false;                     // there is more than is mapped, appended or in what was a hole: follow()
+  bool shortened = false;                 // the content ends earlier than size() says: follow()
+  std::optional<Withdrawal> withdrawn{};  // the publisher waits for detach(), and offers nothing more
   bool publisher_gone = false;            // it has ended, or the connection has; the mapping stays usable
 
-  explicit operator bool() const noexcept { return grown || withdrawn || publisher_gone; }
+  explicit operator bool() const noexcept { return grown || shortened || withdrawn || publisher_gone; }
   friend bool operator==(const RangeNews&, const RangeNews&) noexcept = default;
 };
 
@@ -60,7 +61,8 @@ class AttachedRange {
                                                         std::string_view name, const AttachOptions& options,
                                                         const Deadline& deadline);
 
-  // The same over a connection that there is already, which it takes over (RangePublisher::serve).
+  // The same over a connection that there is already, which it takes over (RangePublisher::serve), with limits of its
+  // own.
   [[nodiscard]] static AttachedRange attach(const Driver& driver, DescriptorSocket connection, std::string_view name,
                                             const AttachOptions& options, const Deadline& deadline);
   [[nodiscard]] static Result<AttachedRange> try_attach(const Driver& driver, DescriptorSocket connection,
@@ -81,22 +83,25 @@ class AttachedRange {
   [[nodiscard]] std::uint64_t generation() const noexcept;  // PublishedRange::generation()
   [[nodiscard]] const PeerCredentials& publisher() const noexcept;
 
-  // For copying and asking: chunks, grants. Belongs to this object.
+  // For copying and asking: chunks, grants. Belongs to this object, so that nobody grants more than was offered; its
+  // size() counts whole chunks.
   [[nodiscard]] const MappedRange& range() const noexcept;
   [[nodiscard]] StreamUses& uses() noexcept;
   std::optional<CaptureId> used_on(CUstream_st* stream) { return uses().used_on(stream); }
   void no_longer_used_on(CUstream_st* stream) { uses().no_longer_used_on(stream); }
 
-  // What has become of the range, as far as the publisher has told. Never waits. What was told stays told: growth until
-  // it is followed, the rest for good.
+  // What has become of the range, as far as the publisher has told. Never waits. What was told stays told: another
+  // extent until it is followed, the rest for good.
   [[nodiscard]] RangeNews poll();
   // The same, but waits until there is something. Throws TimedOut.
   [[nodiscard]] RangeNews wait(const Deadline& deadline);
-  // For poll(2): readable when there may be news. -1 once the publisher is gone.
+  // For poll(2): readable when there may be news. -1 once poll() or wait() has told that the publisher is gone.
   [[nodiscard]] int descriptor() const noexcept;
 
-  // Maps what the range has grown by, behind what is mapped, at the same address; returns size(). All of it or nothing.
-  // Throws OutOfAddressSpace, which tells the capacity that is needed, PeerGone, TimedOut, and as attach().
+  // Maps what the range has grown by, at the same address, and takes over where the content ends; returns size(). All
+  // of it or nothing: what is mapped already stays in any case. Throws OutOfAddressSpace, which tells the capacity that
+  // is needed, InvalidUse once the range is withdrawn and PeerGone once the publisher is gone, also where there was
+  // nothing to follow, TimedOut, and as attach().
   std::size_t follow(const Deadline& deadline) { return try_follow(deadline).value(); }
   Result<std::size_t> try_follow(const Deadline& deadline);
 

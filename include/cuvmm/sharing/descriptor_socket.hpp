@@ -20,6 +20,7 @@ namespace cuvmm::sharing {
 
 class AttachedRange;
 class DescriptorListener;
+class RangeService;
 struct HandleOfMemory;
 
 // Who is at the other end, as the system says (SO_PEERCRED).
@@ -81,7 +82,8 @@ class DescriptorSocket {
   void send(const MessageView& message, const Deadline& deadline) { try_send(message, deadline).value(); }
   [[nodiscard]] Result<void> try_send(const MessageView& message, const Deadline& deadline);
 
-  // The next message. Throws OutOfDescriptors where this process has no room for the descriptors that came.
+  // The next message. Throws OutOfDescriptors where this process has no room for the descriptors that came. A failure
+  // that is no reply is the peer's last word, which ends the connection here, too.
   [[nodiscard]] Message receive(const Deadline& deadline) { return try_receive(deadline).value(); }
   [[nodiscard]] Result<Message> try_receive(const Deadline& deadline);
 
@@ -112,6 +114,7 @@ class DescriptorSocket {
  private:
   friend class AttachedRange;
   friend class DescriptorListener;
+  friend class RangeService;
   friend Result<void> try_send_handles(DescriptorSocket& socket, std::span<const HandleOfMemory> handles,
                                        const Deadline& deadline);
   friend Result<std::vector<HandleOfMemory>> try_receive_handles(DescriptorSocket& socket, const Deadline& deadline);
@@ -130,10 +133,12 @@ class DescriptorSocket {
                                          const Deadline& deadline);
   [[nodiscard]] Result<Message> receive_any(std::string_view call, const Deadline& deadline);
   [[nodiscard]] Result<Message> receive_any(std::string_view call, Patience& patience);
-  // Sends a few small requests, and then waits for their replies, which come in the same order: a single round trip. A
-  // result for each. Where the peer refuses one and ends, those that follow have failed for the same reason.
-  [[nodiscard]] std::vector<Result<Message>> try_ask_all(std::span<const MessageView> requests,
-                                                         const Deadline& deadline);
+  // A few small requests, and then their replies, which come in the same order: a single round trip, that of the
+  // introduction included where its answer is still due. A result for each. Where the peer refuses one and ends, those
+  // that follow have failed for the same reason.
+  using SentRequests = std::vector<Result<std::uint32_t>>;
+  [[nodiscard]] SentRequests send_requests(std::span<const MessageView> requests, const Deadline& deadline);
+  [[nodiscard]] std::vector<Result<Message>> receive_replies(const SentRequests& requests, const Deadline& deadline);
   [[nodiscard]] Result<std::uint32_t> send_request(std::string_view call, const MessageView& request,
                                                    const Deadline& deadline, std::uint32_t first_awaited = 0);
   [[nodiscard]] Result<Message> receive_reply(std::string_view call, std::uint32_t number, Patience& patience);
@@ -142,15 +147,28 @@ class DescriptorSocket {
   [[nodiscard]] Failure refusal_of(const Message& message, std::string_view call);
   // What the peer said before it ended, if it said why: by itself, or in reply to one of the requests from that number.
   [[nodiscard]] std::optional<Failure> last_words(std::uint32_t first_awaited);
+  // As try_receive, but a failure that the peer sent comes as the message that it is.
+  [[nodiscard]] Result<Message> receive_next(const Deadline& deadline);
+  [[nodiscard]] Result<Message> receive_next(Patience& patience);
 
   [[nodiscard]] Result<void> check_user(std::string_view call, const ConnectionOptions& options) const;
+  // Connected and introduced; whether the listener welcomes it is not known yet. It reads what is sent meanwhile after
+  // the introduction, or not at all.
+  [[nodiscard]] static Result<DescriptorSocket> try_begin_to_connect(const SocketAddress& address,
+                                                                     const ConnectionOptions& options,
+                                                                     const Deadline& deadline);
   [[nodiscard]] Result<void> introduce(const ConnectionOptions& options, const Deadline& deadline);
+  [[nodiscard]] Result<void> receive_welcome(Patience& patience);  // if it is due
+  void take_limits(const MessageLimits& limits) noexcept { (welcome_is_due_ ? later_limits_ : limits_) = limits; }
   [[nodiscard]] Result<void> welcome(const ConnectionOptions& options, const Deadline& deadline);
   void tell(const Failure& failure) noexcept;
   Failure give_up(Failure why) noexcept;
+  void end(const Failure& why) noexcept;  // as why_closed_ tells it
 
   UniqueDescriptor socket_;
   MessageLimits limits_;
+  MessageLimits later_limits_;  // from the welcome on, where that is due
+  bool welcome_is_due_ = false;
   PeerCredentials peer_;
   std::optional<Locality> locality_;  // that the peer was told
   std::optional<Locality> peer_locality_;

@@ -22,8 +22,8 @@ struct Attached {
 };
 
 // The publication of a range: as long as it lives others may attach to it, and the range is pinned, so that nothing of
-// it is unmapped, replaced or truncated. Its chunks were exported when it was published; to attach costs the publisher
-// no driver call.
+// it is unmapped or replaced. Its chunks were exported when it was published; to attach costs the publisher no driver
+// call. What is done to the range in spite of the pin (SleepOptions::despite_pins, its destruction) withdraws it.
 //
 // The destructor withdraws and waits for nobody: those who are attached keep their mappings, which keep the memory.
 //
@@ -44,9 +44,10 @@ class PublishedRange {
   [[nodiscard]] std::size_t chunks() const;  // that are offered
   [[nodiscard]] std::vector<Attached> attached() const;
 
-  // Offers what was appended to the range since, and announces it (AttachedRange::follow). `range` is the one that was
-  // published. Throws InvalidUse for another one, or where only a part was published, or after withdraw(), and as
-  // ShareableHandle::export_from; then nothing has changed.
+  // Offers what the range has become since, and announces it (AttachedRange::follow): chunks that were appended or fill
+  // what was a hole, and where the content ends, which may be earlier within the last chunk. `range` is the one that
+  // was published. Throws InvalidUse for another one, or where only a part was published (publish it again for what
+  // changed there), or once it is withdrawn, and as ShareableHandle::export_from; then nothing has changed.
   void update(const MappedRange& range) { try_update(range).value(); }
   Result<void> try_update(const MappedRange& range);
 

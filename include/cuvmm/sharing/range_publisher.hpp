@@ -16,7 +16,7 @@ struct RangePublisherOptions {
   ListenerOptions listener{};
   // How many processes may be connected at a time; more are turned away.
   std::size_t most_attached = 1024;
-  // How long one that has connected may take to say what it wants.
+  // How long one that has connected may take to say what it wants; who does not is told so and turned away.
   std::chrono::milliseconds first_request{10'000};
 };
 
@@ -58,7 +58,8 @@ class RangePublisher {
   [[nodiscard]] Result<PublishedRange> try_publish(std::string_view name, MappedRange& range,
                                                    const PublishOptions& options = {});
 
-  // Takes over one more connection: one end of DescriptorSocket::pair, whose other end a child process inherits.
+  // Takes over one more connection: one end of DescriptorSocket::pair, whose other end a child process inherits. Its
+  // limits are the publisher's from then on.
   void serve(DescriptorSocket connection);
 
   [[nodiscard]] std::size_t connected() const;  // processes that are, attached or not

@@ -51,6 +51,12 @@ std::shared_ptr<FakeDriver> copying_driver() {
   fake->on_cuMemcpyPeer = [=](CUdeviceptr destination, CUcontext, CUdeviceptr source, CUcontext, size_t bytes) {
     return copy(destination, source, bytes);
   };
+  fake->on_cuMemcpyAsync = [=](CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream) {
+    return copy(destination, source, bytes);
+  };
+  fake->on_cuMemcpyDtoDAsync = fake->on_cuMemcpyAsync;
+  fake->on_cuMemcpyPeerAsync = [=](CUdeviceptr destination, CUcontext, CUdeviceptr source, CUcontext, size_t bytes,
+                                   CUstream) { return copy(destination, source, bytes); };
   return fake;
 }
 
@@ -70,13 +76,33 @@ TEST(LyingDriver, FlipsOneByteOfEachCopyOutOfDeviceMemory) {
   driver.cuMemcpyDtoH(copy.data(), address_of(&original), copy.size());
   EXPECT_EQ(differing_bytes(copy, original), 1);
   driver.cuMemcpyDtoHAsync(copy.data(), address_of(&original), copy.size(), nullptr);
-  EXPECT_EQ(differing_bytes(copy, original), 1);
+  EXPECT_EQ(copy, original) << "in a stream";
   driver.cuMemcpyDtoD(address_of(&copy), address_of(&original), copy.size());
   EXPECT_EQ(differing_bytes(copy, original), 1);
   driver.cuMemcpy(address_of(&copy), address_of(&original), copy.size());
   EXPECT_EQ(differing_bytes(copy, original), 1);
   driver.cuMemcpyPeer(address_of(&copy), nullptr, address_of(&original), nullptr, copy.size());
   EXPECT_EQ(differing_bytes(copy, original), 1);
+}
+
+TEST(LyingDriver, FlipsOneByteOfEachCopyInAStream) {
+  const auto fake = copying_driver();
+  LyingDriver driver(fake, Lies{.flip_streamed_byte = true});
+  Bytes copy{};
+  driver.cuMemcpyDtoH(copy.data(), address_of(&original), copy.size());
+  EXPECT_EQ(copy, original) << "without a stream";
+  driver.cuMemcpyDtoHAsync(copy.data(), address_of(&original), copy.size(), nullptr);
+  EXPECT_EQ(differing_bytes(copy, original), 1);
+  driver.cuMemcpyDtoDAsync(address_of(&copy), address_of(&original), copy.size(), nullptr);
+  EXPECT_EQ(differing_bytes(copy, original), 1);
+  driver.cuMemcpyAsync(address_of(&copy), address_of(&original), copy.size(), nullptr);
+  EXPECT_EQ(differing_bytes(copy, original), 1);
+  driver.cuMemcpyPeerAsync(address_of(&copy), nullptr, address_of(&original), nullptr, copy.size(), nullptr);
+  EXPECT_EQ(differing_bytes(copy, original), 1);
+  EXPECT_EQ(fake->count(EntryPoint::cuStreamSynchronize), 4u) << "each is waited for";
+  copy = original;
+  driver.cuMemcpyDtoHAsync(copy.data(), address_of(&original), 0, nullptr);
+  EXPECT_EQ(copy, original) << "an empty one";
 }
 
 TEST(LyingDriver, MayFlipTheNthCopyAlone) {
@@ -104,7 +130,7 @@ TEST(LyingDriver, DoesNotDisturbACapture) {
     *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
   };
-  LyingDriver driver(fake, Lies{.flip_copied_byte = true});
+  LyingDriver driver(fake, Lies{.flip_streamed_byte = true});
   Bytes copy{};
   driver.cuMemcpyDtoHAsync(copy.data(), address_of(&original), copy.size(), nullptr);
   EXPECT_EQ(copy, original);
@@ -310,6 +336,34 @@ TEST_F(LyingDriverMappings, KeepsWhatWasReplacedAsLongAsItsHandleLives) {
   driver.cuMemAddressFree(base, 4 * chunk);
   map(driver, 0, b);
   EXPECT_EQ(mapped_[at(0)], b) << "the addresses are new ones";
+}
+
+TEST_F(LyingDriverMappings, KeepsMemoryThatSleepsUntilItsAddressesAreFreed) {
+  LyingDriver driver(fake_, Lies{.keep_sleeping_memory = true});
+  reserve(driver);
+  map(driver, 0, a);
+  driver.cuMemRelease(a);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 1u) << "it is mapped";
+  map(driver, 1, b);
+  driver.cuMemUnmap(at(0), 2 * chunk);
+  EXPECT_EQ(driver.cuMemRelease(b), CUDA_SUCCESS);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 1u);
+  driver.cuMemAddressFree(base, 4 * chunk);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 2u);
+  driver.cuMemAddressFree(base, 4 * chunk);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 2u) << "once";
+}
+
+TEST_F(LyingDriverMappings, KeepsReleasedMemoryThatDoesNotSleep) {
+  LyingDriver driver(fake_, Lies{.keep_released_memory = true});
+  reserve(driver);
+  map(driver, 0, a);
+  map(driver, 1, b);
+  driver.cuMemRelease(a);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 0u) << "it is mapped";
+  driver.cuMemUnmap(at(0), 2 * chunk);
+  driver.cuMemRelease(b);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemRelease), 1u) << "its addresses are still reserved";
 }
 
 TEST_F(LyingDriverMappings, ShowsNewMemoryInPlaceOfAnAlias) {
@@ -549,8 +603,11 @@ TEST(ParseLies, ReadsNames) {
   EXPECT_EQ(
       parse_lies("ignore_read_only_alias,ignore_host_grant,repeat_chunk,keep_replaced_memory,separate_aliases,"
                  "report_events_done,claim_compression,renew_second_export,repeat_import,keep_imported_memory,"
-                 "accept_windows_handles,flip_host_fabric_handle,separate_moved_memory,separate_ring,gather_places"),
-      (Lies{.ignore_read_only_alias = true,
+                 "accept_windows_handles,flip_host_fabric_handle,separate_moved_memory,separate_ring,gather_places,"
+                 "flip_streamed_byte,keep_sleeping_memory"),
+      (Lies{.flip_streamed_byte = true,
+            .ignore_read_only_alias = true,
+            .keep_sleeping_memory = true,
             .ignore_host_grant = true,
             .repeat_chunk = true,
             .keep_replaced_memory = true,

@@ -221,6 +221,21 @@ TEST_F(MappedRangeFaults, AFailedGrantChangesNoRight) {
   EXPECT_NE(state(range), before);
 }
 
+TEST_F(MappedRangeFaults, RightsThatCouldNotBeTakenBackAreTakenByRevoke) {
+  MappedRangeOptions options = pages();
+  options.grants = {{device0}};
+  auto range = MappedRange::create(machine_.driver(), options);
+  range.append(2_MiB);
+  range.map(8_MiB, 2_MiB);
+  machine_.fail(EntryPoint::cuMemSetAccess, 2, abi::CUDA_ERROR_UNKNOWN, true);  // of the second chunk, and of undoing
+  EXPECT_FALSE(range.try_grant({{device1}}));
+  EXPECT_FALSE(clean_up_.failures.empty());
+  machine_.faults().clear();
+  ASSERT_EQ(machine_.rights(range.address(), device1), AccessRights::read_write) << "though the range knows of none";
+  range.revoke(device1);
+  EXPECT_EQ(machine_.rights(range.address(), device1), AccessRights::none);
+}
+
 TEST_F(MappedRangeFaults, AGrantThatIsReportedAsFailedLeavesNoRight) {
   auto range = MappedRange::create(machine_.driver(), pages());
   range.append(2_MiB);
@@ -242,7 +257,7 @@ TEST_F(MappedRangeFaults, AGrantThatIsReportedAsFailedLeavesNoRight) {
   machine_.fail(EntryPoint::cuMemSetAccess, 1, abi::CUDA_ERROR_INVALID_VALUE);
   machine_.calls();
   EXPECT_FALSE(range.try_grant(std::span(&change, 1)));
-  EXPECT_EQ(machine_.calls(), "cuMemSetAccess 1");
+  EXPECT_EQ(machine_.calls(), "cuDeviceGetCount 1, cuMemSetAccess 1") << "asked whether the device is there";
   EXPECT_TRUE(range.try_grant(std::span(&change, 1)));
   EXPECT_NE(state(range), before);
 }

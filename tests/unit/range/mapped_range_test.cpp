@@ -848,6 +848,123 @@ TEST_F(MappedRangeTest, NamesDevicesThatAreNotThere) {
   EXPECT_NO_THROW(one.grant(device1));
 }
 
+// In the same words, whether there is memory or not.
+TEST_F(MappedRangeTest, SaysWhichDeviceIsMissingAndHowManyThereAre) {
+  const Location missing = Location::device(DeviceOrdinal(7));
+  const auto expect_told = [&](const auto& result, std::string_view call) {
+    ASSERT_FALSE(result);
+    const Failure& failure = result.failure();
+    EXPECT_EQ(failure.kind, ErrorKind::invalid_use) << failure.message();
+    EXPECT_EQ(failure.call, call);
+    EXPECT_EQ(failure.rule, "There is no device 7: the driver shows 2 devices, numbered from 0") << failure.message();
+    EXPECT_NE(failure.arguments.find("device 7"), std::string::npos) << failure.message();
+  };
+  auto one = range();
+  for (int chunks = 0; chunks < 2; ++chunks) {
+    expect_told(one.try_grant({{device1}, {missing}}), "MappedRange::grant");
+    expect_told(one.try_revoke(missing), "MappedRange::revoke");
+    expect_told(one.try_append(2_MiB, missing), "MappedRange::append");
+    EXPECT_EQ(one.grants().size(), 1u);
+    one.append(2_MiB);
+  }
+  EXPECT_TRUE(one.try_append(2_MiB, device1));
+  EXPECT_TRUE(one.try_grant({{device1}}));
+  EXPECT_TRUE(one.try_revoke(device1));
+  MappedRangeOptions options = small();
+  options.memory.location = missing;
+  expect_told(MappedRange::try_create(machine_.driver(), options), "MappedRange::create");
+  options.memory.location = device0;
+  options.grants = {{missing}};
+  expect_told(MappedRange::try_create(machine_.driver(), options), "MappedRange::create");
+}
+
+TEST_F(MappedRangeTest, ADeviceThatIsNamedAloneMayReadAndWrite) {
+  MappedRangeOptions options = small();
+  options.grants = {{device1}};
+  auto one = range(options);
+  one.append(2_MiB);
+  EXPECT_EQ(machine_.rights(one.address(), device1), AccessRights::read_write);
+  EXPECT_EQ(machine_.rights(one.address(), device0), AccessRights::none);
+  options.grants = {{device1, AccessRights::none}};
+  auto none = range(options);
+  none.append(2_MiB);
+  EXPECT_EQ(machine_.rights(none.address(), device1), AccessRights::none) << "no rights are said as such";
+}
+
+TEST_F(MappedRangeTest, TakingRightsFromThoseThatHaveNoneDoesNothing) {
+  emulator::Configuration configuration = test::strict_machine(3);
+  configuration.no_peer_access = {{0, 2}};
+  test::RangeMachine machine(configuration);
+  auto one = MappedRange::create(machine.driver(), small());
+  for (int chunks = 0; chunks < 2; ++chunks) {
+    for (const Location& each : {Location::device(DeviceOrdinal(2)), device1, Location::host()}) {
+      machine.calls();
+      EXPECT_TRUE(one.try_revoke(each)) << to_string(each);
+      EXPECT_TRUE(one.try_grant({{each, AccessRights::none}})) << to_string(each);
+      EXPECT_EQ(machine.calls().find("cuMemSetAccess"), std::string::npos) << to_string(each);
+    }
+    one.append(2_MiB);
+  }
+  EXPECT_FALSE(one.try_grant({{Location::device(DeviceOrdinal(2)), AccessRights::read}})) << "rights are refused";
+  EXPECT_TRUE(one.try_grant({{device1, AccessRights::read}, {device1, AccessRights::none}})) << "the later counts";
+  EXPECT_EQ(machine.rights(one.address(), device1), AccessRights::none);
+  EXPECT_TRUE(one.try_grant({{device1, AccessRights::none}, {device1, AccessRights::read}}));
+  EXPECT_EQ(machine.rights(one.address(), device1), AccessRights::read);
+  one.revoke(device1);
+  EXPECT_EQ(machine.rights(one.address(), device1), AccessRights::none);
+}
+
+TEST_F(MappedRangeTest, AnObserverWithoutAFunctionIsRefused) {
+  auto one = range();
+  EXPECT_THROW(static_cast<void>(one.observe({})), InvalidUse);
+  EXPECT_NO_THROW(static_cast<void>(one.observe({{}, [](std::size_t, std::size_t) {}})));
+}
+
+TEST_F(MappedRangeTest, SeveralMemoriesAreMappedWithHolesBetweenThemOrNotAtAll) {
+  auto one = range();
+  one.append(2_MiB);
+  const auto small_one = one.source()->acquire({}, 2_MiB);
+  const auto large = one.source()->acquire({}, 4_MiB);
+  const std::vector<MemoryAt> places{{2_MiB, small_one}, {4_MiB, large}, {12_MiB, small_one}};
+  const auto refused = [&](const std::vector<MemoryAt>& memories) {
+    const auto result = one.try_map(memories);
+    return !result && result.failure().kind == ErrorKind::invalid_use && one.chunks().size() == 1 &&
+           one.size() == 2_MiB;
+  };
+  EXPECT_TRUE(refused({{4_MiB, large}, {2_MiB, small_one}})) << "out of order";
+  EXPECT_TRUE(refused({{4_MiB, large}, {6_MiB, small_one}})) << "one over the other";
+  EXPECT_TRUE(refused({{4_MiB, large}, {0, small_one}})) << "over a chunk";
+  EXPECT_TRUE(refused({{4_MiB, large}, {8_MiB, {}}})) << "none at all";
+  EXPECT_TRUE(refused({{4_MiB, large}, {9_MiB, small_one}})) << "at an odd offset";
+  EXPECT_TRUE(one.try_map(std::span<const MemoryAt>()));
+  for (const EntryPoint entry : {EntryPoint::cuMemMap, EntryPoint::cuMemSetAccess})
+    for (std::uint64_t call = 1; call <= (entry == EntryPoint::cuMemMap ? 3u : 2u); ++call) {
+      machine_.fail(entry, call);
+      EXPECT_FALSE(one.try_map(places));
+      EXPECT_EQ(one.chunks().size(), 1u);
+      EXPECT_EQ(one.size(), 2_MiB);
+    }
+  machine_.calls();
+  one.map(places);
+  EXPECT_EQ(machine_.calls(), "cuMemMap 3, cuMemSetAccess 2") << "neighbours are granted together";
+  EXPECT_EQ(one.size(), 14_MiB);
+  EXPECT_EQ(one.chunks().size(), 4u);
+  EXPECT_EQ(machine_.rights(one.address() + 12_MiB, device0), AccessRights::read_write);
+}
+
+TEST_F(MappedRangeTest, RefusalsForPinsNameNoArgumentsThatNobodyGave) {
+  auto one = range();
+  one.append(2_MiB);
+  const RangePin pin = one.pin("registered");
+  const auto refused = one.try_truncate(0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure().arguments.find("offset"), std::string::npos) << refused.failure().message();
+  EXPECT_NE(refused.failure().arguments.find("(2 MiB mapped, 64 MiB reserved)"), std::string::npos);
+  const auto half = one.try_unmap(1_MiB, 1_MiB);
+  ASSERT_FALSE(half);
+  EXPECT_EQ(half.failure().arguments.find("offset"), std::string::npos) << half.failure().message();
+}
+
 TEST_F(MappedRangeTest, AppendsNeverBeginInAHole) {
   auto one = range(small(4_MiB, ChunkPolicy::bounded(0.9)));
   one.append(5_MiB);
@@ -870,7 +987,8 @@ TEST_F(MappedRangeTest, ObserversMayThrowAnythingAndRegisterOthers) {
     std::vector<RangeObservation> more;
     observation = one.observe({[](std::size_t, std::size_t) { throw 42; },
                                [&](std::size_t, std::size_t) {
-                                 for (int i = 0; i < 10; ++i) more.push_back(one.observe({}));
+                                 for (int i = 0; i < 10; ++i)
+                                   more.push_back(one.observe({[](std::size_t, std::size_t) {}, {}}));
                                  throw 43;
                                }});
     one.append(2_MiB);
@@ -878,7 +996,11 @@ TEST_F(MappedRangeTest, ObserversMayThrowAnythingAndRegisterOthers) {
     EXPECT_THROW(one.unmap(0, 2_MiB), int) << "an exception stops the change";
     EXPECT_EQ(one.mapped_bytes(), 4_MiB);
   }
-  EXPECT_EQ(clean_up_.failures.size(), 2u) << "after the map, and before the end";
+  ASSERT_EQ(clean_up_.failures.size(), 2u) << "after the map, and before the end";
+  EXPECT_EQ(clean_up_.failures[0].callback.find("RangeObserver::after_map(range at 0x"), 0u)
+      << clean_up_.failures[0].message();
+  EXPECT_NE(clean_up_.failures[0].callback.find(", offset = 2097152, bytes = 2097152)"), std::string::npos);
+  EXPECT_EQ(clean_up_.failures[1].callback.find("RangeObserver::before_unmap(range at 0x"), 0u);
   EXPECT_EQ(machine_.alive(), Alive{});
 }
 

@@ -394,5 +394,28 @@ TEST_F(MappedRangeUses, OfWhatStaysObserversHearWhereSomethingIsMapped) {
   expect_no_complaint();
 }
 
+// Nobody can have used what was mapped a moment ago, whatever else is going on.
+TEST_F(MappedRangeUses, GrowthWithHolesIsUndoneWithoutWaiting) {
+  auto range = MappedRange::create(machine_.driver(), small(0ms));
+  range.append(2_MiB);
+  hold_back_work_on(range);
+  const auto memory = range.source()->acquire({}, 2_MiB);
+  const std::vector<MemoryAt> places{{4_MiB, memory}, {8_MiB, memory}};
+  for (const auto& [entry, number] : std::vector<std::pair<EntryPoint, std::uint64_t>>{
+           {EntryPoint::cuMemMap, 2}, {EntryPoint::cuMemSetAccess, 1}, {EntryPoint::cuMemSetAccess, 2}}) {
+    machine_.faults().inject({entry, number, CUDA_ERROR_UNKNOWN, driver::FaultTiming::instead, false});
+    const auto mapped = range.try_map(places);
+    ASSERT_FALSE(mapped);
+    EXPECT_EQ(mapped.failure().call, driver::name(entry));
+    EXPECT_EQ(range.mapped_bytes(), 2_MiB) << driver::name(entry) << " " << number;
+    EXPECT_EQ(range.size(), 2_MiB);
+  }
+  EXPECT_THROW(range.unmap(0, 2_MiB), TimedOut) << "what is used is waited for";
+  EXPECT_TRUE(range.try_map(places));
+  RetirementMachine::open(word_);
+  call<EntryPoint::cuStreamSynchronize>(machine_.api(), stream_);
+  expect_no_complaint();
+}
+
 }  // namespace
 }  // namespace cuvmm

@@ -196,6 +196,7 @@ TEST_F(PhysicalSourceTest, AHookThatThrowsIsReportedAndTheNextIsAsked) {
   EXPECT_TRUE(from->try_acquire({}, 2_MiB));
   ASSERT_EQ(clean_up_.failures.size(), 1u);
   EXPECT_EQ(clean_up_.failures[0].rule, "no");
+  EXPECT_EQ(clean_up_.failures[0].callback, "ReclaimHook(device 0, bytes = 2097152)");
 }
 
 TEST_F(PhysicalSourceTest, GivesAllOfABatchOrNone) {
@@ -361,6 +362,55 @@ TEST_F(PhysicalSourceTest, ThreadsNeverPassTheBudget) {
   EXPECT_LE(from->counters().peak_bytes, 8_MiB);
   from->trim();
   EXPECT_EQ(machine_.alive().handles, 0u);
+}
+
+TEST_F(PhysicalSourceTest, AnEmptyHookIsRefused) {
+  const auto from = source(budget(2_MiB));
+  EXPECT_THROW(static_cast<void>(from->add_reclaim_hook({})), InvalidUse);
+  EXPECT_NO_THROW(static_cast<void>(from->add_reclaim_hook([](const ReclaimRequest&) { return std::size_t{0}; })));
+}
+
+TEST_F(PhysicalSourceTest, WhatWasRetainedOrExportedIsNotRecycled) {
+  PhysicalSourceOptions options;
+  options.recycle_limit = 1_GiB;
+  const auto from = source(options);
+  const CurrentContext context(machine_.driver().device(DeviceOrdinal(0)));
+  const auto recyclable_after = [&](const std::function<void(DeviceAddress)>& use) {
+    {
+      auto range = MappedRange::create(machine_.driver(), {.capacity = 16_MiB, .source = from});
+      range.append(2_MiB);
+      use(range.address() + 4096);
+    }
+    const std::size_t bytes = from->counters().recyclable_bytes;
+    from->trim();
+    return bytes;
+  };
+  EXPECT_EQ(recyclable_after([](DeviceAddress) {}), 2_MiB);
+  EXPECT_EQ(recyclable_after([&](DeviceAddress at) { static_cast<void>(describe(machine_.driver(), at)); }), 2_MiB)
+      << "asking keeps nothing";
+  std::optional<PhysicalMemory> retained;
+  EXPECT_EQ(recyclable_after([&](DeviceAddress at) { retained = PhysicalMemory::retain(machine_.driver(), at); }), 0u);
+  EXPECT_EQ(machine_.alive().handles, 1u) << "the other owner has it still";
+  retained.reset();
+  std::vector<DmaBuf> exported;
+  EXPECT_EQ(recyclable_after([&](DeviceAddress at) { exported = dma_bufs(machine_.driver(), at, 4096); }), 0u);
+  EXPECT_EQ(exported.size(), 1u);
+  EXPECT_EQ(recyclable_after([](DeviceAddress) {}), 2_MiB) << "other memory is";
+  EXPECT_EQ(machine_.alive().handles, 0u);
+}
+
+TEST_F(PhysicalSourceTest, AnExportWhoseMemoryCannotBeFoundIsNone) {
+  PhysicalSourceOptions options;
+  options.recycle_limit = 1_GiB;
+  const auto from = source(options);
+  const CurrentContext context(machine_.driver().device(DeviceOrdinal(0)));
+  auto range = MappedRange::create(machine_.driver(), {.capacity = 16_MiB, .source = from});
+  range.append(2_MiB);
+  machine_.fail(EntryPoint::cuMemRetainAllocationHandle, 1, abi::CUDA_ERROR_UNKNOWN);
+  machine_.calls();
+  EXPECT_FALSE(try_dma_bufs(machine_.driver(), range.address(), 4096));
+  EXPECT_EQ(machine_.calls().find("cuMemGetHandleForAddressRange"), std::string::npos);
+  EXPECT_TRUE(try_dma_bufs(machine_.driver(), range.address(), 4096));
 }
 
 }  // namespace

@@ -1,253 +1,29 @@
-// Random walks over shapes, every step of which may fail anywhere: they must always be what a simple model says.
+// Random walks over shapes on the emulated driver.
 #include <gtest/gtest.h>
 
-#include <deque>
-#include <random>
-
-#include "cuvmm/cuvmm.hpp"
 #include "range/range_machine.hpp"
 #include "recording_handler.hpp"
+#include "shapes/shape_walk.hpp"
 
 namespace cuvmm {
 namespace {
 
 using test::Alive;
-using test::EntryPoint;
-
-const Location device0 = Location::device(DeviceOrdinal(0));
-const Location device1 = Location::device(DeviceOrdinal(1));
-
-constexpr std::size_t page = std::size_t{2} << 20;
-
-// One walk: a buffer that grows, shrinks, moves and has aliases, a ring, and arrays over two devices.
-class Walk {
- public:
-  Walk(test::RangeMachine& machine, unsigned seed) : machine_(machine), random_(seed) {
-    options_.capacity = (1 + draw(6)) * page;
-    options_.grants = {{device0, AccessRights::read_write}, {device1, AccessRights::read}};
-    const ChunkPolicy policies[] = {ChunkPolicy::exact(), ChunkPolicy::fixed(page), ChunkPolicy::geometric(4 * page),
-                                    ChunkPolicy::bounded(0.3)};
-    options_.chunks = policies[draw(std::size(policies))];
-    options_.source = PhysicalSource::create(machine_.driver(), {.budgets = {}, .recycle_limit = draw(2) * 8 * page});
-    if (draw(2) == 0) options_.retire_queue = RetireQueue::create(machine_.driver());
-    buffer_.emplace(DeviceBuffer::create(machine_.driver(), options_));
-  }
-
-  void step() {
-    const bool fault = maybe_fault();
-    switch (draw(10)) {
-      case 0:
-      case 1:
-      case 2:
-        return resize(buffer_->size() + 1 + draw(3 * page), fault);
-      case 3:
-        return resize(draw(buffer_->size() + 1), fault);
-      case 4:
-        return shrink(fault);
-      case 5:
-        return move(fault);
-      case 6:
-        return alias(fault);
-      case 7:
-        return close(fault);
-      case 8:
-        return use_ring(fault);
-      default:
-        return stitch(fault);
-    }
-  }
-
-  // The content is right, at each address.
-  void check() {
-    ASSERT_EQ(buffer_->size(), size_);
-    ASSERT_GE(buffer_->capacity(), size_);
-    for (std::size_t i = 0; i < tags_.size(); ++i) {
-      ASSERT_EQ(read(buffer_->address() + i * page), tags_[i]) << "page " << i;
-      ASSERT_EQ(machine_.rights(buffer_->address() + i * page, device1), AccessRights::read);
-    }
-    const auto former = buffer_->former_addresses();
-    ASSERT_EQ(former.size(), pages_when_left_.size());
-    for (std::size_t each = 0; each < former.size(); ++each)
-      for (std::size_t i = 0; i < std::min(tags_.size(), pages_when_left_[each]); ++i)
-        ASSERT_EQ(read(former[each] + i * page), tags_[i]) << "former address " << each << ", page " << i;
-    for (const Alias& each : aliases_) ASSERT_EQ(read(each.range.address()), each.tag);
-  }
-
- private:
-  struct Alias {
-    MappedRange range;
-    std::uint64_t tag = 0;
-  };
-
-  std::size_t draw(std::size_t below) { return random_() % below; }
-
-  // A fault at one of the next calls, in two of three steps. What a queue cannot unmap is lost, and reported; so there
-  // unmapping does not fail.
-  bool maybe_fault() {
-    if (draw(3) == 0) return false;
-    constexpr EntryPoint points[] = {EntryPoint::cuMemCreate, EntryPoint::cuMemMap, EntryPoint::cuMemSetAccess,
-                                     EntryPoint::cuMemAddressReserve, EntryPoint::cuMemUnmap};
-    machine_.fail(points[draw(std::size(points) - (options_.retire_queue ? 1 : 0))], 1 + draw(5),
-                  draw(2) == 0 ? abi::CUDA_ERROR_UNKNOWN : abi::CUDA_ERROR_OUT_OF_MEMORY);
-    return true;
-  }
-
-  // Below counter and faults.
-  void write(DeviceAddress address, std::uint64_t tag) {
-    ASSERT_EQ(machine_.emulated().cuMemcpyHtoD(address.value, &tag, sizeof tag), abi::CUDA_SUCCESS);
-  }
-  std::uint64_t read(DeviceAddress address) {
-    std::uint64_t tag = 0;
-    EXPECT_EQ(machine_.emulated().cuMemcpyDtoH(&tag, address.value, sizeof tag), abi::CUDA_SUCCESS)
-        << machine_.emulated().explanation();
-    return tag;
-  }
-
-  // The model follows; pages that are new get a tag, and those that aliases show keep theirs until then.
-  void note_size(std::size_t size) {
-    size_ = size;
-    tags_.resize(std::min(tags_.size(), (size + page - 1) / page));
-    while (tags_.size() * page < size) {
-      const DeviceAddress address = buffer_->address() + tags_.size() * page;
-      tags_.push_back(++last_tag_);
-      write(address, last_tag_);
-      for (Alias& each : aliases_) each.tag = read(each.range.address());
-    }
-  }
-  void note_a_move(DeviceAddress before, std::size_t capacity_before) {
-    if (buffer_->address() == before || options_.retire_queue) return;
-    pages_when_left_.push_back(capacity_before / page);
-  }
-
-  void resize(std::size_t size, bool fault) {
-    const DeviceAddress before = buffer_->address();
-    const std::size_t capacity = buffer_->capacity();
-    const auto resized = buffer_->try_resize(size);
-    machine_.faults().clear();
-    ASSERT_TRUE(resized || fault) << resized.failure().message();
-    if (!resized) {
-      ASSERT_EQ(buffer_->address(), before);
-      ASSERT_EQ(buffer_->capacity(), capacity);
-      return;
-    }
-    note_a_move(before, capacity);
-    note_size(size);
-  }
-
-  void shrink(bool fault) {
-    const auto shrunk = buffer_->try_shrink_to_fit();
-    machine_.faults().clear();
-    ASSERT_TRUE(shrunk || fault) << shrunk.failure().message();
-    pages_when_left_.resize(buffer_->former_addresses().size());
-    ASSERT_TRUE(!shrunk || pages_when_left_.empty());
-    if (!pages_when_left_.empty()) pages_when_left_.back() = 0;  // which may be unmapped in part
-  }
-
-  // Its addresses end, and those behind are taken.
-  void move(bool fault) {
-    const auto taken =
-        AddressReservation::try_create(machine_.driver(), page, 0, buffer_->address() + buffer_->address_capacity());
-    resize(buffer_->address_capacity() + 1 + draw(page), fault);
-  }
-
-  void alias(bool fault) {
-    machine_.faults().clear();
-    if (aliases_.size() > 2) aliases_.pop_front();
-    const std::size_t at = draw(buffer_->capacity() + 1);
-    const SharedPhysicalMemory memory = buffer_->range().memory_at(at);
-    if (!memory) return;
-    MappedRangeOptions options;
-    options.capacity = 64 * page;
-    auto range = MappedRange::create(machine_.driver(), options);
-    if (fault) machine_.fail(draw(2) == 0 ? EntryPoint::cuMemMap : EntryPoint::cuMemSetAccess);
-    const std::vector<SharedPhysicalMemory> twice{memory, memory};
-    const auto mapped = range.try_append(twice);
-    machine_.faults().clear();
-    ASSERT_EQ(mapped.has_value(), !fault);
-    if (fault) return;
-    const std::uint64_t tag = read(range.address());
-    ASSERT_EQ(read(range.address() + memory.size()), tag);
-    aliases_.push_back({std::move(range), tag});
-  }
-
-  // And begins anew.
-  void close(bool fault) {
-    try {
-      buffer_->close();
-    } catch (const Error& error) {
-      machine_.faults().clear();
-      ASSERT_TRUE(fault) << error.what();
-      pages_when_left_.clear();
-      buffer_->close();
-    }
-    machine_.faults().clear();
-    buffer_.emplace(DeviceBuffer::create(machine_.driver(), options_));
-    size_ = 0;
-    tags_.clear();
-    pages_when_left_.clear();
-  }
-
-  void use_ring(bool fault) {
-    if (!ring_) {
-      auto made = RingBuffer::try_create(machine_.driver(), {.bytes = page, .source = options_.source});
-      machine_.faults().clear();
-      ASSERT_TRUE(made || fault) << made.failure().message();
-      if (!made) return;
-      ring_.emplace(std::move(made).value());
-      const std::size_t begin = draw(page);
-      ring_->commit(begin);
-      ring_->release(begin);
-    }
-    machine_.faults().clear();
-    const auto content = test::pattern(draw(page), static_cast<unsigned>(draw(1000)));
-    const std::size_t written = ring_->write(content);
-    in_ring_.insert(in_ring_.end(), content.begin(), content.begin() + static_cast<std::ptrdiff_t>(written));
-    std::vector<std::byte> received(draw(page));
-    received.resize(ring_->read(received));
-    ASSERT_TRUE(std::equal(received.begin(), received.end(), in_ring_.begin()));
-    in_ring_.erase(in_ring_.begin(), in_ring_.begin() + static_cast<std::ptrdiff_t>(received.size()));
-    if (draw(4) != 0) return;
-    ring_->close();
-    ring_.reset();
-    in_ring_.clear();
-  }
-
-  void stitch(bool fault) {
-    const auto made =
-        StitchedMemory::try_create(machine_.driver(), 1 + draw(8 * page),
-                                   {.locations = {device1, device0},
-                                    .layout = draw(2) == 0 ? StitchedLayout::block() : StitchedLayout::cyclic(page),
-                                    .source = options_.source});
-    machine_.faults().clear();
-    ASSERT_TRUE(made || fault) << made.failure().message();
-    if (!made) return;
-    for (const StitchedPart& each : made->parts()) write(made->address() + each.offset, each.offset + 1);
-    for (const StitchedPart& each : made->parts()) ASSERT_EQ(read(made->address() + each.offset), each.offset + 1);
-  }
-
-  test::RangeMachine& machine_;
-  std::mt19937 random_;
-  MappedRangeOptions options_;
-  std::optional<DeviceBuffer> buffer_;
-  std::optional<RingBuffer> ring_;
-  std::deque<std::byte> in_ring_;
-  std::deque<Alias> aliases_;
-  std::size_t size_ = 0;
-  std::vector<std::uint64_t> tags_;  // of each page of the content
-  std::vector<std::size_t> pages_when_left_;
-  std::uint64_t last_tag_ = 0;
-};
 
 TEST(ShapesRandomWalks, AThousandLeaveNothingAndLoseNothing) {
   constexpr unsigned walks = 1000;
   test::RangeMachine machine(test::strict_machine(2));
   const CurrentContext context(machine.driver().device(DeviceOrdinal(0)));
+  const test::WalkWorld world{machine.driver(),
+                              machine.faults(),
+                              machine.emulated(),
+                              {Location::device(DeviceOrdinal(0)), Location::device(DeviceOrdinal(1))}};
   for (unsigned seed = 0; seed < walks; ++seed) {
     SCOPED_TRACE("walk " + std::to_string(seed));
     const test::RecordingHandler clean_up;  // of undoing that fails as well
     {
-      Walk walk(machine, seed);
-      for (int i = 0; i < 12; ++i) {
+      test::ShapeWalk walk(world, seed);
+      for (int i = 0; i < 16; ++i) {
         walk.step();
         if (testing::Test::HasFatalFailure()) return;
         walk.check();

@@ -281,6 +281,26 @@ TEST(DescriptorSocket, AFailureThatIsAnsweredIsThrownAtTheOtherEnd) {
   answers.join();
 }
 
+// It is the last thing that a peer says; one that answers a request is not.
+TEST(DescriptorSocket, AFailureThatAnswersNothingIsThePeersEnd) {
+  auto [one, other] = DescriptorSocket::pair();
+  Failure failure;
+  failure.kind = ErrorKind::timed_out;
+  failure.reason = "for a reason of its own";
+  const Bytes content = encode(failure);
+  PacketHeader header = only_packet(content.size());
+  header.kind = failure_kind;
+  test::send_raw(other.descriptor(), packet_of(header, content));
+  const auto told = one.try_receive(soon());
+  ASSERT_FALSE(told);
+  EXPECT_EQ(told.failure().kind, ErrorKind::timed_out);
+  EXPECT_EQ(one.descriptor(), -1);
+  const auto later = one.try_receive(soon());
+  ASSERT_FALSE(later);
+  EXPECT_EQ(later.failure().kind, ErrorKind::peer_gone) << "which is not that nothing came in time";
+  EXPECT_NE(later.failure().message().find("for a reason of its own"), std::string::npos) << later.failure().message();
+}
+
 TEST(DescriptorSocket, AProtocolViolationEndsTheConnectionAndIsToldToThePeer) {
   const auto sent_raw = [](const Bytes& packet, const std::vector<int>& descriptors, std::string_view words) {
     auto [one, other] = DescriptorSocket::pair();
@@ -292,7 +312,7 @@ TEST(DescriptorSocket, AProtocolViolationEndsTheConnectionAndIsToldToThePeer) {
     EXPECT_NE(received.failure().reason.find(words), std::string::npos) << received.failure().message();
     EXPECT_EQ(kind_of([&, &s = one] { static_cast<void>(s.receive(soon())); }), ErrorKind::peer_gone);
     EXPECT_EQ(kind_of([&, &s = other] { static_cast<void>(s.receive(soon())); }), ErrorKind::protocol_violation);
-    EXPECT_EQ(open_descriptors(), open - 1) << "what came is closed, and so is the connection";
+    EXPECT_EQ(open_descriptors(), open - 2) << "what came is closed, and so is the connection, at both ends";
   };
   const auto files = null_files(2);
   sent_raw(Bytes(7), {}, "mark");

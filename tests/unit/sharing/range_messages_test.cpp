@@ -122,7 +122,7 @@ TEST(RangeMessages, ChunksThatCannotBeAreRefused) {
     return decode_chunk_table(encode(table)).has_value();
   };
   EXPECT_TRUE(reads([](ChunkTable&) {}));
-  EXPECT_FALSE(reads([](ChunkTable& table) { table.chunks[1].offset = 4095; })) << "over another";
+  EXPECT_TRUE(reads([](ChunkTable& table) { table.chunks[0].offset = 8192; })) << "what fills a hole comes later";
   EXPECT_FALSE(reads([](ChunkTable& table) { table.chunks[0].bytes = 0; }));
   EXPECT_FALSE(reads([](ChunkTable& table) { table.chunks[1].bytes = UINT64_MAX; })) << "the end is no number";
   EXPECT_FALSE(reads([](ChunkTable& table) { table.chunks[0].location.kind = LocationKind::host; }));

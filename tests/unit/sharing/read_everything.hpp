@@ -43,13 +43,10 @@ inline bool read_range_messages_in(std::span<const std::byte> bytes) {
   if (standing) sound = sound && standing->bytes <= standing->extent;
   if (terms) sound = sound && terms->rights != AccessRights::none;
   if (mapped) sound = sound && std::ranges::equal(encode_mapped(*mapped), bytes);
-  std::uint64_t end = 0;
   if (const auto table = decode_chunk_table(bytes)) {
     sound = sound && encode(*table).size() == bytes.size();
-    for (const ChunkFacts& each : table->chunks) {
-      sound = sound && each.offset >= end && each.bytes != 0;
-      end = each.offset + each.bytes;
-    }
+    for (const ChunkFacts& each : table->chunks)
+      sound = sound && each.bytes != 0 && each.offset + each.bytes > each.offset;
   }
   return sound;
 }

@@ -8,8 +8,12 @@
 #include <atomic>
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <thread>
 
+#include "driver/decorator.hpp"
 #include "range/range_machine.hpp"
 #include "recording_handler.hpp"
 
@@ -175,7 +179,7 @@ TEST_F(SleepableMemoryTest, SleepingAndWakingTwiceChangesNothing) {
   EXPECT_EQ(memory.wake("group").ranges, 0U);
 }
 
-TEST_F(SleepableMemoryTest, DiscardingAndWakingTakeTheFewestCalls) {
+TEST_F(SleepableMemoryTest, C52_DiscardingAndWakingTakeTheFewestCalls) {
   auto memory = sleepable();
   auto range = memory.add("group", range_of(6_MiB), {.content = SleepingContent::discarded});
   machine_.calls();
@@ -285,6 +289,76 @@ TEST_F(SleepableMemoryTest, GroupsThatShareMemoryWakeWithMemoryOfTheirOwn) {
   EXPECT_TRUE(holds(second.range(), content));
 }
 
+TEST_F(SleepableMemoryTest, WhatTwoGroupsShareIsCountedOnce) {
+  auto memory = sleepable();
+  auto original = range_of(4_MiB);
+  auto alias = MappedRange::create(machine_.driver(), {.capacity = 16_MiB});
+  alias.append(original.memory_at(0));
+  alias.append(original.memory_at(2_MiB));
+  auto share = original.memory_at(2_MiB);
+  auto first = memory.add("one", std::move(original));
+  auto second = memory.add("two", std::move(alias));
+  EXPECT_EQ(memory.holdings().awake_bytes, 4_MiB);
+  const SleepReport slept = memory.sleep({"one", "two"}, {.despite_pins = true});
+  EXPECT_EQ(slept.bytes_given_back, 2_MiB);
+  EXPECT_EQ(slept.bytes_held_by_others, 2_MiB) << "by the share that is left";
+  share = {};
+  EXPECT_EQ(machine_.alive().handles, 0U);
+  memory.wake({"one", "two"});
+  EXPECT_EQ(memory.holdings().awake_bytes, 8_MiB) << "each has memory of its own now";
+  EXPECT_EQ(memory.sleep({"one", "two"}).bytes_given_back, 8_MiB);
+}
+
+TEST_F(SleepableMemoryTest, AHookCannotPutTheRangeThatGrowsToSleep) {
+  PhysicalSourceOptions few;
+  few.budgets = {{Location::device(DeviceOrdinal(0)), 8_MiB}};
+  MappedRangeOptions options;
+  options.source = PhysicalSource::create(machine_.driver(), few);
+  auto memory = sleepable();
+  auto growing = memory.add("growing", range_of(4_MiB, options));
+  auto beside = memory.add("growing", range_of(2_MiB, options));
+  auto other = memory.add("other", range_of(2_MiB, options));
+  const Bytes content = pattern(4_MiB, 3);
+  copy_to_device(growing.range(), 0, content);
+  std::vector<Failure> refused;
+  bool helps = false;
+  const auto hook = options.source->add_reclaim_hook([&](const ReclaimRequest&) -> std::size_t {
+    const std::vector<std::string> own{"growing"};
+    if (const auto slept = memory.try_sleep(own); !slept) refused.push_back(slept.failure());
+    return helps ? memory.sleep("other").bytes_given_back : 0;
+  });
+  EXPECT_FALSE(growing.range().try_append(2_MiB));
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_EQ(refused[0].kind, ErrorKind::invalid_use);
+  EXPECT_NE(refused[0].rule.find("It is being changed"), std::string::npos) << refused[0].message();
+  EXPECT_EQ(memory.state("growing"), GroupState::awake) << "the other range of the group, too";
+  helps = true;
+  EXPECT_TRUE(growing.range().try_append(2_MiB));
+  EXPECT_TRUE(holds(growing.range(), content));
+  for (const Failure& each : clean_up_.failures) ADD_FAILURE() << each.message();
+}
+
+TEST_F(SleepableMemoryTest, ACallWithinACallForTheSameGroupIsRefusedAtOnce) {
+  PhysicalSourceOptions few;
+  few.budgets = {{Location::device(DeviceOrdinal(0)), 4_MiB}};
+  MappedRangeOptions options;
+  options.source = PhysicalSource::create(machine_.driver(), few);
+  auto memory = sleepable({.device_wait = 100ms});
+  auto range = memory.add("group", range_of(4_MiB, options));
+  memory.sleep("group");
+  auto held = options.source->acquire({}, 2_MiB);
+  std::vector<ErrorKind> refused;
+  const auto hook = options.source->add_reclaim_hook([&](const ReclaimRequest&) -> std::size_t {
+    const std::vector<std::string> own{"group"};
+    if (const auto slept = memory.try_sleep(own); !slept) refused.push_back(slept.failure().kind);
+    if (const auto woke = memory.try_wake(own); !woke) refused.push_back(woke.failure().kind);
+    held = {};
+    return 2_MiB;
+  });
+  EXPECT_EQ(memory.wake("group").ranges, 1U);
+  EXPECT_EQ(refused, (std::vector{ErrorKind::invalid_use, ErrorKind::invalid_use}));
+}
+
 TEST_F(SleepableMemoryTest, ARangeThatItsUserClosedIsNoMemberAnyMore) {
   auto memory = sleepable();
   auto closed = memory.add("group", range_of(2_MiB));
@@ -306,7 +380,7 @@ TEST_F(SleepableMemoryTest, WaitsMayBeAsLongAsTheyCanAndNotNegative) {
   EXPECT_EQ(memory.sleep("group", {.device_wait = std::chrono::milliseconds::max()}).ranges, 1U);
 }
 
-TEST_F(SleepableMemoryTest, WakingHappensAsAWholeOrNotAtAllAndMayBeTriedAgain) {
+TEST_F(SleepableMemoryTest, C06_WakingHappensAsAWholeOrNotAtAllAndMayBeTriedAgain) {
   auto memory = sleepable();
   auto one = memory.add("group", range_of(40_MiB));
   auto other = memory.add("group", range_of(40_MiB), {.content = SleepingContent::file});
@@ -327,6 +401,80 @@ TEST_F(SleepableMemoryTest, WakingHappensAsAWholeOrNotAtAllAndMayBeTriedAgain) {
   EXPECT_EQ(memory.wake("group").bytes_restored, 80_MiB);
   EXPECT_TRUE(holds(one.range(), content));
   EXPECT_TRUE(holds(other.range(), content));
+}
+
+TEST_F(SleepableMemoryTest, C06_WhereTheFifthOfEightChunksIsMissingNothingIsMappedAndTheContentIsKept) {
+  const Bytes content = pattern(16_MiB, 3);
+  for (const SleepingContent kind : {SleepingContent::pinned, SleepingContent::pageable, SleepingContent::file}) {
+    auto memory = sleepable();
+    auto range = memory.add("group", range_of(16_MiB), {.content = kind});
+    ASSERT_EQ(range.range().chunks().size(), 8U);
+    copy_to_device(range.range(), 0, content);
+    memory.sleep("group");
+    const Alive asleep = machine_.alive();
+    machine_.fail(EntryPoint::cuMemCreate, 5, abi::CUDA_ERROR_OUT_OF_MEMORY, true);
+    const Failure refused = refusal_of([&] { memory.wake("group"); });
+    machine_.faults().clear();
+    EXPECT_EQ(refused.kind, ErrorKind::out_of_device_memory) << refused.message();
+    EXPECT_EQ(machine_.alive(), asleep);
+    EXPECT_EQ(memory.state("group"), GroupState::asleep);
+    EXPECT_EQ(memory.holdings().asleep_bytes, 16_MiB);
+    EXPECT_EQ(memory.wake("group").bytes_restored, 16_MiB);
+    EXPECT_TRUE(holds(range.range(), content)) << to_string(kind);
+  }
+}
+
+// How much pinned memory there is at a time.
+class PinnedWatch final : public driver::Decorator<PinnedWatch> {
+ public:
+  using Decorator::Decorator;
+
+  abi::CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned flags) override {
+    const abi::CUresult result = next().cuMemHostAlloc(pointer, bytes, flags);
+    const std::lock_guard lock(mutex_);
+    if (result == abi::CUDA_SUCCESS) live_ += sizes_[*pointer] = bytes;
+    most_ = std::max(most_, live_);
+    return result;
+  }
+  abi::CUresult cuMemFreeHost(void* pointer) override {
+    {
+      const std::lock_guard lock(mutex_);
+      live_ -= sizes_[pointer];
+    }
+    return next().cuMemFreeHost(pointer);
+  }
+
+  [[nodiscard]] std::size_t live() const noexcept { return live_; }
+  [[nodiscard]] std::size_t most() const noexcept { return most_; }
+  void forget_most() noexcept { most_ = live_; }
+
+ private:
+  std::mutex mutex_;
+  std::map<void*, std::size_t> sizes_;
+  std::size_t live_ = 0;
+  std::size_t most_ = 0;
+};
+
+TEST_F(SleepableMemoryTest, C10_ContentIsCopiedThroughASmallPinnedRing) {
+  const auto pinned = std::make_shared<PinnedWatch>(machine_.driver().shared_interface());
+  const Driver driver = Driver::wrap(pinned);
+  for (const SleepingContent kind : {SleepingContent::pageable, SleepingContent::file, SleepingContent::pinned}) {
+    auto memory = SleepableMemory::create(driver, {.staging_bytes = 1_MiB, .copy_threads = 4});
+    auto mapped = MappedRange::create(driver, {.capacity = 64_MiB});
+    mapped.append(32_MiB);
+    const Bytes content = pattern(32_MiB, 29);
+    copy_to_device(mapped, 0, content);
+    auto range = memory.add("group", std::move(mapped), {.content = kind});
+    const std::size_t limit = kind == SleepingContent::pinned ? 32_MiB : 1_MiB;
+    for (const bool falls_asleep : {true, false}) {
+      pinned->forget_most();
+      falls_asleep ? static_cast<void>(memory.sleep("group")) : static_cast<void>(memory.wake("group"));
+      EXPECT_LE(pinned->most(), limit) << to_string(kind) << (falls_asleep ? ", asleep" : ", awake");
+      EXPECT_GE(pinned->most(), kind == SleepingContent::pinned ? 32_MiB : 64_KiB);
+      EXPECT_EQ(pinned->live(), kind == SleepingContent::pinned && falls_asleep ? 32_MiB : 0U);
+    }
+    EXPECT_TRUE(holds(range.range(), content)) << to_string(kind);
+  }
 }
 
 TEST_F(SleepableMemoryTest, C10_BackupsThatAreDroppedLeaveNothing) {
@@ -436,6 +584,73 @@ TEST_F(SleepableMemoryTest, ObserversHearOfBothAndMayRefuseSleeping) {
   memory.sleep("group");
   memory.wake("group");
   EXPECT_EQ(heard, "-0+4 +0+2 +2+2 ");
+}
+
+// While one thread is held up in an observer of a group, others use, sleep and wake the other groups, and who wants the
+// same group waits no longer than it was told.
+TEST_F(SleepableMemoryTest, C50_WhoIsHeldUpInAnObserverHoldsNoOtherGroupUp) {
+  auto memory = sleepable({.device_wait = 5s});
+  auto held = memory.add("held", range_of(2_MiB));
+  auto other = memory.add("other", range_of(2_MiB));
+  const Bytes content = pattern(2_MiB, 23);
+  copy_to_device(other.range(), 0, content);
+  std::atomic<bool> entered = false;
+  std::atomic<bool> goes_on = false;
+  const auto observation = held.range().observe({.before_unmap =
+                                                     [&](std::size_t, std::size_t) {
+                                                       entered = true;
+                                                       entered.notify_all();
+                                                       goes_on.wait(false);
+                                                     },
+                                                 .after_map = {}});
+  std::jthread sleeper([&] { memory.sleep("held"); });
+  const auto let_go = [&](void*) {
+    goes_on = true;
+    goes_on.notify_all();
+  };
+  std::unique_ptr<void, decltype(let_go)> at_the_end(&goes_on, let_go);
+  entered.wait(false);
+  EXPECT_EQ(memory.sleep("other").ranges, 1U);
+  EXPECT_EQ(memory.state("other"), GroupState::asleep);
+  EXPECT_EQ(memory.wake("other").ranges, 1U);
+  EXPECT_TRUE(holds(other.range(), content));
+  EXPECT_EQ(refusal_of([&] { memory.sleep("held", {.device_wait = 5ms}); }).kind, ErrorKind::timed_out);
+  EXPECT_THROW(static_cast<void>(held.range()), InvalidUse);
+  at_the_end.reset();
+  sleeper.join();
+  EXPECT_EQ(memory.state("held"), GroupState::asleep);
+  EXPECT_EQ(memory.sleep("held", {.device_wait = 5ms}).ranges, 0U) << "nobody else changes it any more";
+}
+
+// Whoever needs memory may take it from a group that is idle, within the request that would fail.
+TEST_F(SleepableMemoryTest, C50_AHookPutsAnIdleGroupToSleepForWhoNeedsMemory) {
+  auto source = PhysicalSource::create(machine_.driver(),
+                                       {.budgets = {{Location::device(DeviceOrdinal(0)), 8_MiB}}, .recycle_limit = 0});
+  MappedRangeOptions options;
+  options.source = source;
+  auto memory = sleepable({.device_wait = 5s});
+  auto idle = memory.add("idle", range_of(6_MiB, options));
+  const Bytes content = pattern(6_MiB, 31);
+  copy_to_device(idle.range(), 0, content);
+  {
+    auto needed = range_of(2_MiB, options);
+    EXPECT_FALSE(needed.try_append(6_MiB)) << "nobody gives any";
+    std::optional<Failure> refused;
+    const auto hook = source->add_reclaim_hook([&](const ReclaimRequest&) {
+      const std::vector<std::string> tags{"idle"};
+      const auto slept = memory.try_sleep(tags);
+      if (!slept) refused = slept.failure();
+      return slept ? slept.value().bytes_given_back : 0;
+    });
+    EXPECT_TRUE(needed.try_append(6_MiB));
+    EXPECT_TRUE(idle.asleep());
+    EXPECT_FALSE(refused);
+    EXPECT_EQ(refusal_of([&] { memory.wake("idle"); }).kind, ErrorKind::out_of_device_memory);
+    ASSERT_TRUE(refused) << "the hook is called while the group wakes, and must not wait for that";
+    EXPECT_EQ(refused->kind, ErrorKind::invalid_use) << refused->message();
+  }
+  memory.wake("idle");
+  EXPECT_TRUE(holds(idle.range(), content));
 }
 
 TEST_F(SleepableMemoryTest, GrowthHolesAndTheEndWhileAsleepAreNoMatter) {

@@ -19,7 +19,7 @@ std::span<const Stop> all_stops() {
   static const std::array stops{query_stop(),       life_cycle_stop(), export_stop(),       import_stop(),
                                 mapping_stop(),     access_stop(),     release_stop(),      host_memory_stop(),
                                 compression_stop(), alias_stop(),      handle_types_stop(), vector_stop(),
-                                ring_stop(),        stitched_stop()};
+                                ring_stop(),        stitched_stop(),   sleep_stop()};
   return stops;
 }
 

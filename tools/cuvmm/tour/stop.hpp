@@ -62,6 +62,7 @@ struct Stop {
 [[nodiscard]] Stop vector_stop();
 [[nodiscard]] Stop ring_stop();
 [[nodiscard]] Stop stitched_stop();
+[[nodiscard]] Stop sleep_stop();
 
 // The first device, with its context current. Throws Unavailable if it has no virtual memory management, cannot run the
 // kernels, or has no room for a stop.
