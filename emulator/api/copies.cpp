@@ -68,13 +68,12 @@ bool EmulatedDriver::is_captured(const execution::StreamPointer& stream) {
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-// The process's own processors make copies where they may and the device may not: of mappings if the call waits for the
-// copy, of a pool's memory if the call takes it as memory of the host's, or as either's.
-void EmulatedDriver::use_host_rights(Operand& operand, std::size_t bytes, bool write, CopyWait wait) {
+// Copies are made with the host's rights where the device has none: of mappings in every call, of a pool's memory if
+// the call takes it as memory of the host's, or as either's.
+void EmulatedDriver::use_host_rights(Operand& operand, std::size_t bytes, bool write) {
   const auto facts = machine_.pointer_facts(operand.address);
   if (facts && facts->imported_host_pool) return;
-  const bool pooled = facts && facts->is_pooled();
-  if (pooled ? operand.kind != AddressKind::pageable : wait != CopyWait::host_side) return;
+  if (facts && facts->is_pooled() && operand.kind != AddressKind::pageable) return;
   Access access;
   if (!machine_.access(operand.address, bytes, operand.who, write, operand.kind, access).ok() &&
       machine_.access(operand.address, bytes, Accessor::host(), write, operand.kind, access).ok())
@@ -103,8 +102,8 @@ Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source
     return check_wrapped_copy(destination, source, bytes);
   const bool captured = is_captured(entry.stream);
   if (Access to, from; !check_copy(destination, source, bytes, to, from).ok()) {
-    use_host_rights(destination, bytes, true, wait);
-    use_host_rights(source, bytes, false, wait);
+    use_host_rights(destination, bytes, true);
+    use_host_rights(source, bytes, false);
     if (Answer refused = check_copy(destination, source, bytes, to, from);
         !refused.ok() && !is_promised(destination.address, bytes, captured) &&
         !is_promised(source.address, bytes, captured))

@@ -235,7 +235,7 @@ class EmulatedDriver final : public driver::Interface {
   Answer check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to, Access& from);
   [[nodiscard]] static CUresult fault_of_vanished_memory(bool by_copy_engine);
   [[nodiscard]] bool is_captured(const execution::StreamPointer& stream);
-  void use_host_rights(Operand& operand, std::size_t bytes, bool write, CopyWait wait);
+  void use_host_rights(Operand& operand, std::size_t bytes, bool write);
   Answer check_wrapped_copy(const Operand& destination, const Operand& source, std::size_t bytes);
   execution::Operation copy_operation(const Operand& destination, const Operand& source, std::size_t bytes,
                                       CUresult code);
@@ -252,7 +252,8 @@ class EmulatedDriver final : public driver::Interface {
 
   // User objects.
   Answer find_user_object(CUuserObject handle, unsigned count, std::shared_ptr<UserObject>* found);
-  static void release_own(UserObject& object, unsigned count, std::shared_ptr<void>& released);
+  static void release_own(UserObject& object, unsigned count, std::shared_ptr<void>& released,
+                          unsigned held_meanwhile = 0);
 
   // Kernels.
   void add_kernel(HostKernel kernel);

@@ -46,6 +46,8 @@ Answer Machine::import_handle(CUmemGenericAllocationHandle* handle, void* os_han
   const auto refused = [&](CUresult code, Rule rule, std::string_view why) {
     return Answer(code, rule, fmt::format("handle type {:#x}: {}", static_cast<int>(type), why));
   };
+  if (os_handle == nullptr)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "osHandle must not be null, nor descriptor 0"};
   const bool fabric = type == CU_MEM_HANDLE_TYPE_FABRIC;
   if (type == CU_MEM_HANDLE_TYPE_WIN32 || type == CU_MEM_HANDLE_TYPE_WIN32_KMT ||
       (fabric && configuration_.imex_channel_count() == 0))
@@ -53,13 +55,9 @@ Answer Machine::import_handle(CUmemGenericAllocationHandle* handle, void* os_han
                    fabric ? "this machine has no IMEX channel (imex-channels is 0)" : "this machine has none");
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !fabric)
     return refused(CUDA_ERROR_INVALID_VALUE, Rule::import_type, "it is not one type");
-  if (os_handle == nullptr)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "osHandle must not be null, nor descriptor 0"};
 
   const std::lock_guard lock(mutex_);
   physical_->collect_closed_exports();
-  if (fabric && os_handle == nullptr)
-    return refused(CUDA_ERROR_INVALID_VALUE, Rule::import_descriptor, "the handle must not be null");
   if (fabric && !physical_->has_imex_channel())
     return refused(CUDA_ERROR_NOT_PERMITTED, Rule::create_fabric_permission,
                    "there is no IMEX channel that this process may open");
@@ -116,10 +114,14 @@ Answer Machine::dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
   if (address + bytes < address) return refused("it is beyond all addresses");
   if (const auto* const pooled = stream_ordered_memory_.find(address);
       pooled != nullptr && !pooled->pool->place().is_host()) {
-    const auto owner = model::Accessor::device(pooled->pool->place().device);
-    if (!stream_ordered_memory_.resolve(address, bytes, owner, false, segments).ok())
-      return refused("it is not inside one allocation");
-    for (const model::Segment& each : segments) covered.push_back(each.allocation);
+    // From the beginning of an allocation on, and as far as the pool's memory goes.
+    if (pooled->address != address || pooled->graph) return refused("no allocation of a pool begins there");
+    for (CUdeviceptr next = address; next < address + bytes;) {
+      const model::PoolChunk* const chunk = pooled->pool->chunk_at(next);
+      if (chunk == nullptr) return refused("the pool has no memory there");
+      covered.push_back(chunk->memory);
+      next = chunk->address + chunk->bytes;
+    }
     return {};
   }
   for (CUdeviceptr next = address; next < address + bytes;) {

@@ -58,8 +58,9 @@ std::optional<PointerFacts> Machine::pointer_facts(CUdeviceptr pointer) {
     facts.kind = memory.place.is_host() ? PointerFacts::Kind::host_mapping : PointerFacts::Kind::device_mapping;
     facts.device = memory.place.is_host() ? 0 : memory.place.device;
     facts.mapping = {mapping->address, mapping->bytes};
-    const model::Reservation* reservation = virtual_memory_.find_reservation(mapping->address);
-    facts.range = {reservation->address, reservation->bytes};
+    // A mapping may run on behind its reservation, into the next one or where there is none.
+    if (const model::Reservation* reservation = virtual_memory_.find_reservation(pointer))
+      facts.range = {reservation->address, reservation->bytes};
     facts.handle_types = mapping->handle->imported ? 0 : memory.properties.requestedHandleTypes;
     facts.rdma = memory.properties.allocFlags.gpuDirectRDMACapable != 0;
     facts.rights = mapping->rights;

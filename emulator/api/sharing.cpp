@@ -6,9 +6,8 @@
 namespace cuvmm::emulator::api {
 namespace {
 
-// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which cuIpcOpenMemHandle insists on, and the bit beside it, to which it is blind.
+// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which cuIpcOpenMemHandle insists on; to all other bits it is blind.
 constexpr unsigned lazy_peer_access = 1;
-constexpr unsigned ignored_flag = 2;
 
 }  // namespace
 
@@ -45,7 +44,7 @@ CUresult EmulatedDriver::cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr p
 CUresult EmulatedDriver::cuIpcOpenMemHandle(CUdeviceptr* device_pointer, CUipcMemHandle handle, unsigned int flags) {
   return with_context([&](const ActiveContext& context) -> Answer {
     if (device_pointer == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "pdptr must not be null"};
-    if ((flags & ~ignored_flag) != lazy_peer_access)
+    if ((flags & lazy_peer_access) == 0)
       return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, fmt::format("flags are {:#x}, must be 1", flags)};
     return give_owner(context, machine_.open_ipc(device_pointer, handle, context.device, context.id));
   });

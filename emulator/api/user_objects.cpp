@@ -45,10 +45,26 @@ std::string more_than_there_are(unsigned count, std::uint64_t references) {
 
 }  // namespace
 
-// Takes references of the caller's away; with the last one goes what holds the object, to `released`.
-void EmulatedDriver::release_own(UserObject& object, unsigned count, std::shared_ptr<void>& released) {
-  object.references -= std::min<std::uint64_t>(count, object.references);
+// Takes references of the caller's away; with the last one goes what holds the object, to `released`. The driver counts
+// those of all together: what is taken beyond the caller's is taken from the graphs', with whose last one the object
+// ends at once, and beyond that it never ends.
+void EmulatedDriver::release_own(UserObject& object, unsigned count, std::shared_ptr<void>& released,
+                                 unsigned held_meanwhile) {
+  const auto destruction = std::static_pointer_cast<Destruction>(object.object.lock());
+  if (destruction == nullptr) return;  // it has ended meanwhile
+  const std::uint64_t beyond = count - std::min<std::uint64_t>(count, object.references);
+  const auto of_graphs =
+      static_cast<std::uint64_t>(destruction.use_count()) - 1 - held_meanwhile - (object.held == nullptr ? 0 : 1);
+  std::shared_ptr<Destruction> now;
+  if (beyond != 0 && beyond == of_graphs) {
+    now = std::make_shared<Destruction>();
+    now->pointer = destruction->pointer;
+    now->destroy = destruction->destroy;
+  }
+  if (beyond != 0 && beyond >= of_graphs) destruction->destroy = nullptr;
+  object.references -= count - beyond;
   if (object.references == 0) released = std::move(object.held);
+  if (now != nullptr) released = std::move(now);
 }
 
 Answer EmulatedDriver::find_user_object(CUuserObject handle, unsigned count, std::shared_ptr<UserObject>* found) {
@@ -117,11 +133,10 @@ CUresult EmulatedDriver::cuGraphRetainUserObject(CUgraph graph, CUuserObject han
       return invalid(fmt::format("{} must be a graph, flags known (are {:#x})", fmt::ptr(graph), flags));
     std::shared_ptr<UserObject> found;
     if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
-    const bool move = (flags & CU_GRAPH_USER_OBJECT_MOVE) != 0;
-    if (move && count > found->references) return invalid(more_than_there_are(count, found->references));
     keeper->kept.insert(keeper->kept.end(), count, found->object.lock());
+    if ((flags & CU_GRAPH_USER_OBJECT_MOVE) == 0) return {};
     std::shared_ptr<void> moved;  // the graph has the object now
-    if (move) release_own(*found, count, moved);
+    release_own(*found, static_cast<unsigned>(std::min<std::uint64_t>(count, found->references)), moved);
     return {};
   });
 }
@@ -129,18 +144,28 @@ CUresult EmulatedDriver::cuGraphRetainUserObject(CUgraph graph, CUuserObject han
 CUresult EmulatedDriver::cuGraphReleaseUserObject(CUgraph graph, CUuserObject handle, unsigned int count) {
   std::vector<std::shared_ptr<void>> released;  // as above
   return without_driver([&]() -> Answer {
-    const std::lock_guard lock(user_objects_->mutex);
+    std::unique_lock lock(user_objects_->mutex);
     const auto keeper = graphs_.find(graph);
     if (keeper == nullptr) return invalid(fmt::format("{} is no graph", fmt::ptr(graph)));
     std::shared_ptr<UserObject> found;
     if (Answer refused = find_user_object(handle, count, &found); !refused.ok()) return refused;
-    const auto object = found->object.lock();
+    auto object = found->object.lock();
     auto& kept = keeper->kept;
-    if (std::count_if(kept.begin(), kept.end(), same_as(object)) < static_cast<std::ptrdiff_t>(count))
-      return invalid(fmt::format("count is {}, more than the graph holds", count));
-    released.push_back(object);
-    for (unsigned index = 0; index < count; ++index)
-      kept.erase(std::find_if(kept.begin(), kept.end(), same_as(object)));
+    const auto held = std::count_if(kept.begin(), kept.end(), same_as(object));
+    if (held < static_cast<std::ptrdiff_t>(count)) {
+      lock.unlock();  // as above
+      if (Answer refused = machine_.tolerated(Rule::argument_valid, more_than_there_are(count, held)); !refused.ok())
+        return refused;
+      lock.lock();
+    }
+    unsigned left = count;
+    for (auto each = kept.begin(); left != 0 && each != kept.end();) {
+      each = same_as(object)(*each) ? (--left, kept.erase(each)) : std::next(each);
+    }
+    std::shared_ptr<void> last;
+    if (left != 0) release_own(*found, left, last, 1);
+    released.push_back(std::move(last));
+    released.push_back(std::move(object));
     return {};
   });
 }

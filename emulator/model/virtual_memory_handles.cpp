@@ -71,9 +71,6 @@ Answer VirtualMemory::check_handle_types(const CUmemAllocationProp& properties) 
       return refused(CUDA_ERROR_NOT_SUPPORTED, Rule::create_handle_type, "this machine has no fabric handles");
     if (configuration_.profile.behaviour.fabric_creation_out_of_memory)
       return refused(CUDA_ERROR_OUT_OF_MEMORY, Rule::rights_on_behaviour, "fabric_creation_out_of_memory is on");
-    if (!store_.has_imex_channel())
-      return refused(CUDA_ERROR_NOT_PERMITTED, Rule::create_fabric_permission,
-                     "there is no IMEX channel that this process may open");
   }
   return {};
 }
@@ -82,8 +79,6 @@ Answer VirtualMemory::check_properties(const CUmemAllocationProp& properties) co
   const auto refused = [](std::string what) {
     return Answer(CUDA_ERROR_INVALID_VALUE, Rule::create_properties, std::move(what));
   };
-  if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED)
-    return refused(fmt::format("type is {}, not CU_MEM_ALLOCATION_TYPE_PINNED", static_cast<int>(properties.type)));
   const CUmemLocation& location = properties.location;
   switch (location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -106,6 +101,8 @@ Answer VirtualMemory::check_properties(const CUmemAllocationProp& properties) co
       return {CUDA_ERROR_INVALID_VALUE, Rule::create_location,
               fmt::format("location type is {}", static_cast<int>(location.type))};
   }
+  if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED)
+    return refused(fmt::format("type is {}, not CU_MEM_ALLOCATION_TYPE_PINNED", static_cast<int>(properties.type)));
   for (const unsigned char byte : properties.allocFlags.reserved)
     if (byte != 0) return refused("allocFlags.reserved is not zero");
   if (properties.allocFlags.compressionType > CU_MEM_ALLOCATION_COMP_GENERIC)
@@ -139,11 +136,20 @@ Answer VirtualMemory::create(CUmemGenericAllocationHandle* handle, std::size_t b
     granted.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_NONE;
 
   const Place place = place_of(properties->location);
+  const auto too_much = [&] {
+    return Answer(
+        CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity,
+        fmt::format("{} bytes asked, {} free of {} {}", bytes, store_.free(place), store_.total(place),
+                    place.is_host() ? std::string("on the host") : fmt::format("on device {}", place.device)));
+  };
+  if ((properties->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !store_.has_imex_channel()) {
+    if (bytes > store_.free(place)) return too_much();  // which the driver finds first
+    return {CUDA_ERROR_NOT_PERMITTED, Rule::create_fabric_permission,
+            fmt::format("requestedHandleTypes is {:#x}: there is no IMEX channel that this process may open",
+                        static_cast<int>(properties->requestedHandleTypes))};
+  }
   Allocation* allocation = store_.create(place, bytes, granted);
-  if (allocation == nullptr)
-    return {CUDA_ERROR_OUT_OF_MEMORY, Rule::create_capacity,
-            fmt::format("{} bytes asked, {} free of {} {}", bytes, store_.free(place), store_.total(place),
-                        place.is_host() ? std::string("on the host") : fmt::format("on device {}", place.device))};
+  if (allocation == nullptr) return too_much();
   try {
     *handle = add_handle(*allocation, false).value;
   } catch (...) {
@@ -216,8 +222,9 @@ Answer VirtualMemory::properties(CUmemAllocationProp* properties, CUmemGenericAl
 Answer VirtualMemory::retain(CUmemGenericAllocationHandle* handle, CUdeviceptr address) {
   if (handle == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "handle must not be null"};
   const Mapping* mapping = find_mapping(address);
-  if (mapping == nullptr)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::retain_mapped, fmt::format("{:#x} is not mapped", address)};
+  if (mapping == nullptr || find_reservation(address) == nullptr)
+    return {CUDA_ERROR_INVALID_VALUE, Rule::retain_mapped,
+            fmt::format("{:#x} is not {}", address, mapping == nullptr ? "mapped" : "reserved")};
   ++mapping->handle->references;
   *handle = mapping->handle->value;
   return {};

@@ -92,18 +92,21 @@ const Mapping* VirtualMemory::find_mapping(CUdeviceptr address) const {
 Answer VirtualMemory::map(CUdeviceptr address, std::size_t bytes, std::size_t offset,
                           CUmemGenericAllocationHandle value, unsigned long long flags) {
   if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
+  const auto not_reserved = [&] {
+    return Answer(CUDA_ERROR_INVALID_VALUE, Rule::map_in_reservation,
+                  fmt::format("{} bytes at {:#x}, where nothing is reserved", bytes, address));
+  };
+  if (address == 0 || bytes == 0) return not_reserved();
+  Handle* handle = find_handle(value);
+  if (handle == nullptr) return dead_handle(value);
+  if (offset != 0 || bytes != handle->allocation->bytes)  // which the driver finds before it looks at the address
+    return {CUDA_ERROR_NOT_SUPPORTED, Rule::map_whole_allocation,
+            fmt::format("offset {} size {} of an allocation of {} bytes", offset, bytes, handle->allocation->bytes)};
   const Reservation* reservation = find_reservation(address);
-  if (reservation == nullptr || bytes == 0)
-    return {CUDA_ERROR_INVALID_VALUE, Rule::map_in_reservation,
-            fmt::format("{} bytes at {:#x}, where nothing is reserved", bytes, address)};
+  if (reservation == nullptr) return not_reserved();
   if (!aligned(address))
     return {CUDA_ERROR_INVALID_VALUE, Rule::map_address_aligned,
             fmt::format("address is {:#x}, granularity {}", address, configuration_.profile.granularity)};
-  Handle* handle = find_handle(value);
-  if (handle == nullptr) return dead_handle(value);
-  if (offset != 0 || bytes != handle->allocation->bytes)
-    return {CUDA_ERROR_NOT_SUPPORTED, Rule::map_whole_allocation,
-            fmt::format("offset {} size {} of an allocation of {} bytes", offset, bytes, handle->allocation->bytes)};
   const auto next = mappings_.lower_bound(address);
   const bool overlaps_next = next != mappings_.end() && next->first < address + bytes;
   if (overlaps_next || find_mapping(address) != nullptr)
@@ -243,9 +246,6 @@ Answer VirtualMemory::check_access_descriptor(const CUmemAccessDesc& descriptor,
       return {};
     case CU_MEM_LOCATION_TYPE_HOST:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-      for (auto mapping = first; mapping != last; ++mapping)
-        if (!mapping->second.handle->allocation->place.is_host())
-          return refused(CUDA_ERROR_NOT_SUPPORTED, Rule::access_host_location, "the range has device memory");
       return {};
     default:
       return refused(CUDA_ERROR_INVALID_VALUE, Rule::access_descriptors, "no such location");
@@ -276,10 +276,20 @@ Answer VirtualMemory::set_access(CUdeviceptr address, std::size_t bytes, const C
                                       mapping->second.handle->allocation->properties.allocFlags.gpuDirectRDMACapable))
       return {CUDA_ERROR_UNKNOWN, Rule::rights_on_behaviour, "setting access is configured to fail"};
 
-  if (Answer answer = change_host_views(first, last, descriptors, count); !answer.ok()) return answer;
+  // The driver stops where the host is to be let into device memory, and what comes before in the list is done.
+  const bool of_host =
+      std::all_of(first, last, [](const auto& each) { return each.second.handle->allocation->place.is_host(); });
+  const auto* const impossible = std::find_if(descriptors, descriptors + count, [&](const CUmemAccessDesc& each) {
+    return each.location.type != CU_MEM_LOCATION_TYPE_DEVICE && each.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && !of_host;
+  });
+  const auto possible = static_cast<std::size_t>(impossible - descriptors);
+  if (Answer answer = change_host_views(first, last, descriptors, possible); !answer.ok()) return answer;
   for (auto mapping = first; mapping != last; ++mapping)
-    mapping->second.rights = granted(mapping->second.rights, descriptors, count);
-  return {};
+    mapping->second.rights = granted(mapping->second.rights, descriptors, possible);
+  if (possible == count) return {};
+  return {CUDA_ERROR_NOT_SUPPORTED, Rule::access_host_location,
+          fmt::format("descriptor {} (location type {}) is for the host, and the range has device memory", possible,
+                      static_cast<int>(impossible->location.type))};
 }
 
 // Lets the host's processors have what the descriptors grant them, in all mappings or in none.

@@ -300,7 +300,10 @@ TEST_F(PoolSharing, HasDmaBufs) {
     return driver->cuMemGetHandleForAddressRange(&made, address, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
   };
   for (const CUdeviceptr each : {memory, plain}) {
-    EXPECT_EQ(dma_buf(each, 2 * chunk + 4096), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(dma_buf(each + 4096, 4096), CUDA_ERROR_INVALID_VALUE) << "it begins within the allocation";
+    EXPECT_EQ(dma_buf(each, 33 * mebibyte), CUDA_ERROR_INVALID_VALUE) << "the pool has less";
+    EXPECT_EQ(dma_buf(each, 2 * chunk + 4096), CUDA_SUCCESS) << "the pool has more";
+    ::close(made);
     EXPECT_EQ(dma_buf(each, chunk), CUDA_SUCCESS) << "whatever may be exported of its pool";
     ::close(made);
   }

@@ -199,7 +199,7 @@ TEST(LegacyIpc, IsNotForVirtualMemory) {
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuIpcOpenMemHandle(&opened, handle, 0));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuIpcOpenMemHandle(&opened, CUipcMemHandle{}, 1));
   EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuIpcOpenMemHandle(&opened, handle, 2));
-  EXPECT_ANSWER(ERROR_INVALID_VALUE, *driver, cuIpcOpenMemHandle(&opened, handle, 5));
+  EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuIpcOpenMemHandle(&opened, handle, 5));
   EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuIpcOpenMemHandle(&opened, handle, 3));
   EXPECT_ANSWER(ERROR_INVALID_CONTEXT, *driver, cuIpcOpenMemHandle(&opened, handle, 1));
   EXPECT_NE(driver->explanation().find("IPC-OTHER-PROCESS"), std::string::npos) << driver->explanation();

@@ -1,5 +1,4 @@
 // Virtual memory management by several threads of a process, none of which but the first has a context.
-#include <array>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -57,18 +56,6 @@ void add_thread_cases(Table& table) {
       }
     });
     return failure.get();
-  });
-  table.add("thread.one_maps_what_many_want_to", [](Environment& cuda) {
-    const CUdeviceptr address = cuda.reserve(granule);
-    std::array<CUmemGenericAllocationHandle, thread_count> handles{};
-    for (auto& handle : handles) handle = cuda.create(granule);
-    std::atomic<int> mapped{0}, refused{0};
-    in_threads(thread_count, [&](int index) {
-      const CUresult result = cuda->cuMemMap(address, granule, 0, handles.at(static_cast<std::size_t>(index)), 0);
-      if (result == CUDA_SUCCESS) ++mapped;
-      if (result == CUDA_ERROR_INVALID_VALUE) ++refused;
-    });
-    return slashes({mapped.load(), refused.load()});
   });
   table.add("thread.one_ends_what_another_began", [](Environment& cuda) {
     CUmemGenericAllocationHandle handle = 0;
