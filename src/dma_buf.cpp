@@ -53,7 +53,13 @@ struct Kind {
   const char* way_out;
 };
 
-// The kind of memory that explains why the driver took no range of it; nothing where it may have dma-bufs.
+// The mapping or the allocation that was asked about: allocations of a pool share mappings.
+Range extent(const PointerFacts& facts) {
+  return facts.in_pool ? Range{facts.range_base.value, facts.range_base.value + facts.range_size}
+                       : Range{facts.base.value, facts.base.value + facts.size};
+}
+
+// The kind of memory that has no dma-bufs of those pages; nothing where it may have some.
 std::optional<Kind> kind_without(const PointerFacts& facts, const Range& pages) {
   if (facts.managed)
     return Kind{"dma-buf export of managed memory",
@@ -62,14 +68,19 @@ std::optional<Kind> kind_without(const PointerFacts& facts, const Range& pages) 
   if (facts.on_host())
     return Kind{"dma-buf export of host memory", "The driver exports device memory as dma-bufs only",
                 "Register host memory with the network card by its address"};
-  if (facts.in_pool)
-    return Kind{"dma-buf export of pool memory", "The driver exports no memory of stream-ordered pools as dma-bufs",
-                "Export memory of cuMemCreate or cuMemAlloc"};
-  if (pages.begin < facts.base.value || pages.end > facts.base.value + facts.size)
+  if (const Range whole = extent(facts); pages.begin < whole.begin || pages.end > whole.end)
     return Kind{"dma-buf export of a part of a page",
                 "Dma-bufs cover whole pages of the host, and the allocation shares its last one, or its first",
                 "Allocate whole pages for dma-bufs"};
   return std::nullopt;
+}
+
+Failure not_supported(Failure failure, const Kind& kind) {
+  failure.kind = ErrorKind::not_supported;
+  failure.feature = kind.feature;
+  failure.reason = kind.reason;
+  failure.way_out = kind.way_out;
+  return failure;
 }
 
 // Adds which feature it is, and why, to what the driver says.
@@ -86,10 +97,11 @@ Failure explained(Failure failure, const Driver& driver, const PointerFacts& fac
                           : "Install the open variant of the NVIDIA kernel modules, or register memory through "
                             "nvidia_peermem";
   } else if (const auto kind = kind_without(facts, pages); failure.code == CUDA_ERROR_INVALID_VALUE && kind) {
-    failure.kind = ErrorKind::not_supported;
-    failure.feature = kind->feature;
-    failure.reason = kind->reason;
-    failure.way_out = kind->way_out;
+    return not_supported(std::move(failure), *kind);
+  } else if (failure.code == CUDA_ERROR_INVALID_VALUE && facts.in_pool) {
+    return not_supported(std::move(failure),
+                         {"dma-buf export of pool memory", "The driver does not export every pool's memory as dma-bufs",
+                          "Export memory of cuMemCreate or cuMemAlloc"});
   } else if (failure.code == CUDA_ERROR_UNKNOWN && is_compressible(driver, facts.base)) {
     failure.kind = ErrorKind::not_supported;
     failure.feature = "dma-buf export of compressible memory";
@@ -115,7 +127,11 @@ Result<void> keep_from_recycling(const Driver& driver, const PointerFacts& facts
 }
 
 Result<DmaBuf> export_part(const Driver& driver, const Range& part, const PointerFacts& facts, DmaBufMapping mapping) {
-  const Range pages = whole_pages(part);
+  // The driver exports nothing of a pool that begins within an allocation.
+  const Range pages = whole_pages(facts.in_pool ? Range{extent(facts).begin, part.end} : part);
+  // It crashes at a pool's managed memory, and gives pages that belong to other allocations, too.
+  if (const auto kind = facts.in_pool ? kind_without(facts, pages) : std::nullopt)
+    return not_supported(invalid_use("dma_bufs", text(part), "", ""), *kind);
   const unsigned long long flags = mapping == DmaBufMapping::pcie ? CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE : 0;
   int descriptor = -1;
   if (auto kept = keep_from_recycling(driver, facts); !kept) return kept.failure();
@@ -140,7 +156,7 @@ Result<std::vector<DmaBuf>> try_dma_bufs(const Driver& driver, DeviceAddress add
   for (unsigned long long next = asked.begin; next < asked.end;) {
     const auto facts = query_pointer(driver, DeviceAddress{next});
     if (!facts) return facts.failure();
-    const unsigned long long end = facts->base.value + facts->size;
+    const unsigned long long end = extent(*facts).end;
     if (!facts->known() || end <= next) return unmapped(asked, next);
     const Range part{next, std::min(asked.end, end)};
     auto exported = export_part(driver, part, *facts, mapping);

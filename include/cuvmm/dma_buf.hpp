@@ -29,7 +29,9 @@ enum class DmaBufMapping : unsigned char {
 // addresses (cuMemGetHandleForAddressRange; CUDA 11.7). Rights to the memory are not needed, a current context is.
 // Throws InvalidUse for an empty range or one that is not memory throughout, NotSupported with feature and reason where
 // the device, the driver or that memory has no dma-bufs, OutOfDescriptors, and other Errors as the driver fails; then
-// all descriptors that were made are closed. Memory of a PhysicalSource is not re-used after that. Thread-safe.
+// all descriptors that were made are closed. Memory of a PhysicalSource is not re-used after that; a stream-ordered
+// pool does re-use what was freed to it, also while a dma-buf leads there, and its dma-bufs begin with the allocation.
+// Thread-safe.
 [[nodiscard]] std::vector<DmaBuf> dma_bufs(const Driver& driver, DeviceAddress address, std::size_t bytes,
                                            DmaBufMapping mapping = DmaBufMapping::platform);
 [[nodiscard]] Result<std::vector<DmaBuf>> try_dma_bufs(const Driver& driver, DeviceAddress address, std::size_t bytes,

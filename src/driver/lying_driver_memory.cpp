@@ -249,6 +249,10 @@ CUresult LyingDriver::cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUm
   }
   const std::vector<CUmemAccessDesc> passed = passed_on(descriptors, count, pretence);
   if (passed.empty()) return CUDA_SUCCESS;
+  if (lies_.ignore_host_grant && !std::all_of(descriptors, descriptors + count, is_device))
+    // A driver that refuses to let the host in lets nothing be granted to it: such a refusal is passed on.
+    if (const CUresult refused = next().cuMemSetAccess(pointer, size, descriptors, count); refused != CUDA_SUCCESS)
+      return refused;
   const CUresult result = next().cuMemSetAccess(pointer, size, passed.data(), passed.size());
   if (result == CUDA_SUCCESS) remember_grants(pointer, size, descriptors, count, pretence.read_only);
   return result;

@@ -74,7 +74,9 @@ TEST_F(SharedPools, AreOfHostMemoryToo) {
   EXPECT_EQ(other.done("look " + number(seen)).number(), 5U);
   EXPECT_EQ(other.ask("read " + number(seen)).code, CUDA_ERROR_INVALID_VALUE) << "no device may touch it there";
   (void)other.done("touch " + number(seen) + " 6");
-  EXPECT_EQ(one.read(memory), 6);
+  EXPECT_EQ(one.done("look " + number(memory)).number(), 6U);
+  // As recorded: copies that take it as a device's are refused where it is, too, until the device is let in.
+  EXPECT_EQ(one.ask("read " + number(memory)).code, CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(other.ask("pool-import-pointer " + there + " " + told).code, CUDA_ERROR_ALREADY_MAPPED);
   (void)other.done("free-pooled " + number(seen));
   (void)other.done("pool-import-pointer " + there + " " + told);

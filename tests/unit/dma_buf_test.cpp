@@ -201,9 +201,6 @@ TEST_F(DmaBufTest, MemoryOfOtherKindsHasNoneAndIsNamed) {
     return std::string(result.failure().feature);
   };
   CUdeviceptr pointer = 0;
-  ASSERT_EQ(api.cuMemAllocAsync(&pointer, 2_MiB, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(refused_for(pointer, 2_MiB), "dma-buf export of pool memory");
-  EXPECT_EQ(api.cuMemFreeAsync(pointer, nullptr), CUDA_SUCCESS);
   ASSERT_EQ(api.cuMemAllocManaged(&pointer, 2_MiB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
   EXPECT_EQ(refused_for(pointer, 2_MiB), "dma-buf export of managed memory");
   EXPECT_EQ(api.cuMemFree(pointer), CUDA_SUCCESS);
@@ -213,6 +210,50 @@ TEST_F(DmaBufTest, MemoryOfOtherKindsHasNoneAndIsNamed) {
   ASSERT_EQ(api.cuMemAlloc(&pointer, 4_KiB), CUDA_SUCCESS);
   EXPECT_EQ(refused_for(pointer, 100), "nothing");
   EXPECT_EQ(api.cuMemFree(pointer), CUDA_SUCCESS);
+}
+
+// As recorded: the driver exports a pool's memory from the beginning of an allocation, as far as the pool goes.
+TEST_F(DmaBufTest, OfAPoolsMemoryBeginWithItsAllocationAndEndWithinIt) {
+  driver::Interface& api = driver_.interface();
+  CUdeviceptr first = 0, second = 0;
+  ASSERT_EQ(api.cuMemAllocAsync(&first, 2_MiB, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(api.cuMemAllocAsync(&second, 5000, nullptr), CUDA_SUCCESS);
+  const auto whole = dma_bufs(driver_, DeviceAddress{first}, 2_MiB);
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0].offset, 0u);
+  EXPECT_EQ(whole[0].length, 2_MiB);
+  const auto inside = dma_bufs(driver_, DeviceAddress{first + 9000}, 100);
+  ASSERT_EQ(inside.size(), 1u);
+  EXPECT_EQ(inside[0].offset, 9000u);
+  EXPECT_EQ(inside[0].length, 100u);
+  EXPECT_EQ(watch_->ranges, (Ranges{{first, 2_MiB}, {first, 12288}}));
+  const auto shared_page = try_dma_bufs(driver_, DeviceAddress{second}, 5000);
+  ASSERT_FALSE(shared_page);
+  EXPECT_EQ(shared_page.failure().kind, ErrorKind::not_supported);
+  EXPECT_EQ(shared_page.failure().feature, "dma-buf export of a part of a page");
+  EXPECT_EQ(watch_->ranges.size(), 2u) << "the driver would give the other allocations' bytes of that page as well";
+  EXPECT_TRUE(try_dma_bufs(driver_, DeviceAddress{second}, 4096));
+  EXPECT_EQ(api.cuMemFreeAsync(first, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(api.cuMemFreeAsync(second, nullptr), CUDA_SUCCESS);
+}
+
+// As recorded: an H200's driver ends the process that asks for one.
+TEST_F(DmaBufTest, TheDriverIsNotAskedForThoseOfAPoolsManagedMemory) {
+  driver::Interface& api = driver_.interface();
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr managed = 0;
+  ASSERT_EQ(api.cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+  ASSERT_EQ(api.cuMemAllocFromPoolAsync(&managed, 2_MiB, pool, nullptr), CUDA_SUCCESS);
+  const auto result = try_dma_bufs(driver_, DeviceAddress{managed}, 2_MiB);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.failure().kind, ErrorKind::not_supported);
+  EXPECT_EQ(result.failure().feature, "dma-buf export of managed memory");
+  EXPECT_TRUE(watch_->ranges.empty());
+  EXPECT_EQ(api.cuMemFreeAsync(managed, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(api.cuMemPoolDestroy(pool), CUDA_SUCCESS);
 }
 
 TEST_F(DmaBufTest, CompressibleMemoryHasNone) {

@@ -188,8 +188,10 @@ class Reference {
     const CUdeviceptr address = somewhere() + *rc::gen::element<CUdeviceptr>(0, 4096);
     const KnownMapping* mapping = mapping_at(address);
     CUmemGenericAllocationHandle value = 0;
-    same(machine.memory.retain(&value, address), mapping != nullptr);
-    if (mapping == nullptr) return;
+    // As recorded: the part of a mapping that lies behind its reservation, where nothing is reserved, has no handle.
+    const bool accepted = mapping != nullptr && reservation_at(address) != nullptr;
+    same(machine.memory.retain(&value, address), accepted);
+    if (!accepted) return;
     RC_ASSERT(value == handles_[mapping->handle].value);
     ++handles_[mapping->handle].references;
   }
@@ -205,10 +207,12 @@ class Reference {
     CUresult expected = CUDA_SUCCESS;
     const bool taken = std::any_of(mappings_.begin(), mappings_.end(),
                                    [&](const KnownMapping& mapping) { return mapping.meets(address, bytes); });
-    const bool living = range != nullptr && handle.references != 0;
-    if (living && bytes != whole)
+    // As recorded: a wrong size is found before the address is looked at, unless that is null or the handle dead.
+    if (address == 0 || handle.references == 0)
+      expected = CUDA_ERROR_INVALID_VALUE;
+    else if (bytes != whole)
       expected = CUDA_ERROR_NOT_SUPPORTED;
-    else if (!living || taken || (mode_ == Mode::strict && address + bytes > range->address + range->bytes))
+    else if (range == nullptr || taken || (mode_ == Mode::strict && address + bytes > range->address + range->bytes))
       expected = CUDA_ERROR_INVALID_VALUE;
     RC_ASSERT(machine.memory.map(address, bytes, 0, handle.value, 0).code == expected);
     if (expected != CUDA_SUCCESS) return;

@@ -518,8 +518,7 @@ TEST(SetAccess, WantsGoodDescriptorsAndOneBadOneChangesNothing) {
         {grant(device, 1, 4), invalid, Rule::access_descriptors},
         {grant(CU_MEM_LOCATION_TYPE_INVALID, 0, 3), invalid, Rule::access_descriptors},
         {grant(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0, 3), invalid, Rule::access_descriptors},
-        {grant(CU_MEM_LOCATION_TYPE_HOST, 0, 3), CUDA_ERROR_NOT_SUPPORTED, Rule::access_host_location},
-        {grant(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0, 1), CUDA_ERROR_NOT_SUPPORTED, Rule::access_host_location}}) {
+        {grant(CU_MEM_LOCATION_TYPE_HOST, 0, 2), invalid, Rule::access_descriptors}}) {
     expect_answer(set({good, bad}), code, rule);
     EXPECT_EQ(machine.access(address, device_0), 0U);
   }
@@ -531,6 +530,40 @@ TEST(SetAccess, WantsGoodDescriptorsAndOneBadOneChangesNothing) {
   expect_ok(set({grant(device, 0, 0)}));
   EXPECT_EQ(machine.access(address, device_0), 0U);
   EXPECT_EQ(machine.access(address, device_1), 1U) << "others keep theirs";
+}
+
+// As recorded: the driver goes through a list that has no bad descriptor up to the one that lets the host into device
+// memory; what comes before that is done.
+TEST(SetAccess, OfTheHostToDeviceMemoryStopsThere) {
+  for (const CUmemLocationType host : {CU_MEM_LOCATION_TYPE_HOST, CU_MEM_LOCATION_TYPE_HOST_NUMA})
+    for (const auto rights : {CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}) {
+      ModelMachine machine;
+      const CUdeviceptr address = machine.mapped(device_memory);
+      const auto set = [&](const std::vector<CUmemAccessDesc>& descriptors) {
+        return machine.memory.set_access(address, granule, descriptors.data(), descriptors.size());
+      };
+      const CUmemAccessDesc to_host{{host, 0}, rights};
+      const CUmemAccessDesc to_first{device_0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+      const CUmemAccessDesc to_second{device_1, CU_MEM_ACCESS_FLAGS_PROT_READ};
+      expect_answer(set({to_host, to_first}), CUDA_ERROR_NOT_SUPPORTED, Rule::access_host_location);
+      EXPECT_EQ(machine.access(address, device_0), 0U);
+      expect_answer(set({to_first, to_host, to_second}), CUDA_ERROR_NOT_SUPPORTED, Rule::access_host_location);
+      EXPECT_EQ(machine.access(address, device_0), 3U);
+      EXPECT_EQ(machine.access(address, device_1), 0U);
+      EXPECT_EQ(machine.memory.find_mapping(address)->rights.get(Accessor::host()), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    }
+}
+
+// As recorded: it has none, and to take them from it is no mistake.
+TEST(SetAccess, TakesNothingFromTheHostThatDeviceMemoryIsClosedTo) {
+  ModelMachine machine;
+  const CUdeviceptr address = machine.mapped(device_memory);
+  const CUmemAccessDesc descriptors[] = {{{CU_MEM_LOCATION_TYPE_HOST, 0}, CU_MEM_ACCESS_FLAGS_PROT_NONE},
+                                         {{CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}, CU_MEM_ACCESS_FLAGS_PROT_NONE},
+                                         {device_0, CU_MEM_ACCESS_FLAGS_PROT_READ}};
+  expect_ok(machine.memory.set_access(address, granule, descriptors, 3));
+  EXPECT_EQ(machine.access(address, device_0), 1U);
+  EXPECT_EQ(machine.memory.find_mapping(address)->rights.get(Accessor::host()), CU_MEM_ACCESS_FLAGS_PROT_NONE);
 }
 
 TEST(SetAccess, FreshMappingsHaveNone) {

@@ -235,6 +235,19 @@ TEST_F(LyingDriverGrants, TakesTheRightsOutOfTheHostsGrantsAlone) {
   EXPECT_EQ(passed_on_[1].flags, CU_MEM_ACCESS_FLAGS_PROT_READ);
 }
 
+TEST_F(LyingDriverGrants, RefusesTheHostsGrantsThatItIgnoresWhereTheDriverDoes) {
+  LyingDriver driver(fake_, Lies{.ignore_host_grant = true});
+  const CUmemAccessDesc host{{CU_MEM_LOCATION_TYPE_HOST, 0}, CU_MEM_ACCESS_FLAGS_PROT_READ};
+  fake_->on_cuMemSetAccess = [](CUdeviceptr, size_t, const CUmemAccessDesc* descriptors, size_t) {
+    return descriptors->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  };
+  EXPECT_EQ(driver.cuMemSetAccess(0x1000, 0x1000, &host, 1), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemSetAccess), 1u);
+  const auto device = grant(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  EXPECT_EQ(driver.cuMemSetAccess(0x1000, 0x1000, &device, 1), CUDA_SUCCESS);
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemSetAccess), 2u) << "the host is not in that list";
+}
+
 TEST_F(LyingDriverGrants, TellsMemoryWithOneAddressFromMemoryWithSeveral) {
   LyingDriver one(fake_, Lies{.ignore_read_only = true});
   LyingDriver several(fake_, Lies{.ignore_read_only_alias = true});

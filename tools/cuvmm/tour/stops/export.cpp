@@ -95,12 +95,13 @@ class ExportTour {
 
   void fabric() {
     constexpr auto statement = "what 64 bytes stand for, a fabric handle,";
+    imported_.clear();
+    range_.reset();  // the driver says that there is too little memory before it says that there is no IMEX channel
     if (const std::string why = why_no_fabric_handles(gpu_.device(), gpu_.location()); !why.empty()) {
       visit_.checks.leave_out(std::string(statement) + " is the same memory", why);
       visit_.shown += "; fabric handles unavailable: " + why;
       return;
     }
-    imported_.clear();
     range_.emplace(
         range_of(visit_.driver, {.location = gpu_.location(), .handle_types = HandleType::fabric}, 2 * granule_));
     const std::vector<std::byte> sample = sample_of_input(visit_.input, 2 * granule_);
