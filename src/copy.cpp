@@ -16,6 +16,10 @@ namespace {
 void require_inside(std::string_view function, std::string_view what, std::size_t size, std::size_t offset,
                     std::size_t bytes) {
   if (offset <= size && bytes <= size - offset) return;
+  if (size == 0)
+    raise(invalid_use(function, fmt::format("{} of 0 bytes, bytes = {}", what, bytes),
+                      fmt::format("Nothing is mapped: the {} is empty, or was moved from, unmapped or closed", what),
+                      "Map memory first", "ACCESS-NEEDED"));
   raise(invalid_use(function, fmt::format("{} of {} bytes, offset = {}, bytes = {}", what, size, offset, bytes),
                     fmt::format("The bytes must lie inside the {}", what),
                     "Copy fewer bytes, or to or from a smaller offset", "ACCESS-NEEDED"));

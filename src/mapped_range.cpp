@@ -316,12 +316,14 @@ StreamUses& MappedRange::uses() noexcept {
   return *impl_->uses_;
 }
 RangePin MappedRange::pin(std::string reason) {
+  if (!impl_) raise(Impl::nothing_left("MappedRange::pin"));
   return impl_->pin(std::move(reason));
 }
 std::vector<std::string> MappedRange::pins() const {
   return impl_ ? impl_->pins() : std::vector<std::string>();
 }
 RangeObservation MappedRange::observe(RangeObserver observer) {
+  if (!impl_) raise(Impl::nothing_left("MappedRange::observe"));
   return impl_->observe(std::move(observer));
 }
 DeviceAddress MappedRange::address() const noexcept {

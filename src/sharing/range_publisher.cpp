@@ -34,6 +34,9 @@ std::optional<Failure> wrong_with(std::string_view name, const PublishOptions& o
   if (options.rights != AccessRights::read && options.rights != AccessRights::read_write)
     return refuse(fmt::format("rights = {}", to_string(options.rights)), "Rights to share are read, or read and write",
                   "Withdraw a range that nobody may access");
+  if (size == 0)
+    return refuse("range of 0 bytes", "There is nothing to publish: the range is empty, or was moved from or closed",
+                  "Append memory first");
   if (options.offset >= size || options.bytes > size - options.offset)
     return refuse(fmt::format("offset = {}, bytes = {}, range of {} bytes", options.offset, options.bytes, size),
                   "What is published lies within the content of the range", "See MappedRange::size()");

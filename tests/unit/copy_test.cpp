@@ -66,6 +66,18 @@ TEST_F(CopyTest, RefusesBytesBeyondTheMapping) {
   EXPECT_NO_THROW(copy_from_device(bytes, mapping_, 64_KiB - 2));
 }
 
+TEST_F(CopyTest, WhatWasUnmappedIsSaidToBe) {
+  EXPECT_NO_THROW(copy_to_device(mapping_, 0, std::string("x")));
+  mapping_.unmap();
+  try {
+    copy_to_device(mapping_, 0, std::string("x"));
+    FAIL() << "did not throw";
+  } catch (const InvalidUse& error) {
+    EXPECT_NE(error.rule().find("Nothing is mapped"), std::string::npos) << error.what();
+    EXPECT_EQ(error.way_out(), "Map memory first");
+  }
+}
+
 TEST_F(CopyTest, NothingToCopyIsNoCall) {
   fake_->calls.clear();
   copy_bytes_to_device(driver_, DeviceAddress{}, {});

@@ -49,11 +49,11 @@ class RangePublisher {
   RangePublisher& operator=(const RangePublisher&) = delete;
   ~RangePublisher();
 
-  // Offers the range, or whole chunks of it, under a name of 1 to 255 bytes. The range may be appended to, and must not
-  // be destroyed before the publication. Throws InvalidUse for a name that is taken, for bytes that begin or end inside
-  // a chunk, for no chunk at all, and as ShareableHandle::export_from for memory that was not made to be exported.
-  // Those on this node get descriptors where the memory has them, else fabric handles; those on another node of an
-  // emulated machine get fabric handles, or NotSupported where some of the memory has none.
+  // Offers the range, or whole chunks of it, under a name of 1 to 255 bytes. The range may be appended to; its
+  // destruction withdraws the publication. Throws InvalidUse for a name that is taken, for bytes that begin or end
+  // inside a chunk, for no chunk at all, and as ShareableHandle::export_from for memory that was not made to be
+  // exported. Those on this node get descriptors where the memory has them, else fabric handles; those on another node
+  // of an emulated machine get fabric handles, or NotSupported where some of the memory has none.
   [[nodiscard]] PublishedRange publish(std::string_view name, MappedRange& range, const PublishOptions& options = {});
   [[nodiscard]] Result<PublishedRange> try_publish(std::string_view name, MappedRange& range,
                                                    const PublishOptions& options = {});

@@ -802,6 +802,8 @@ TEST_F(MappedRangeTest, IsRefusedAfterItWasClosedOrMovedFrom) {
   for (const auto& use : std::vector<std::function<void()>>{
            [&] { one.close(); }, [&] { one.append(2_MiB); }, [&] { one.map(0, 2_MiB); }, [&] { one.unmap(0, 2_MiB); },
            [&] { one.truncate(0); }, [&] { one.grant(device1); }, [&] { one.revoke(device1); },
+           [&] { static_cast<void>(one.pin("published")); },
+           [&] { static_cast<void>(one.observe({.after_map = [](std::size_t, std::size_t) {}})); },
            [&] {
              append_all({{&one, 2_MiB}});
            }}) {
@@ -809,6 +811,8 @@ TEST_F(MappedRangeTest, IsRefusedAfterItWasClosedOrMovedFrom) {
   }
   one = range();
   EXPECT_NO_THROW(one.append(2_MiB));
+  EXPECT_NO_THROW(static_cast<void>(one.pin("published")));
+  EXPECT_NO_THROW(static_cast<void>(one.observe({.after_map = [](std::size_t, std::size_t) {}})));
 }
 
 TEST_F(MappedRangeTest, BytesBehindItsAddressesAreRefused) {

@@ -17,6 +17,16 @@ using test::SharedRange;
 const Location device0 = Location::device(DeviceOrdinal(0));
 const Location device1 = Location::device(DeviceOrdinal(1));
 
+TEST_F(SharedRange, AnEmptyRangeIsNotPublished) {
+  auto range = MappedRange::create(machine_.driver(),
+                                   {.capacity = 4_MiB, .memory = {.handle_types = HandleType::posix_file_descriptor}});
+  const auto refused = publisher_.try_publish("range", range);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.failure().way_out, "Append memory first");
+  range.append(2_MiB);
+  EXPECT_TRUE(publisher_.try_publish("range", range));
+}
+
 TEST_F(SharedRange, IsTheSameMemoryAtAnotherAddress) {
   auto range = new_range(3);
   copy_to_device(range, 4_MiB, std::string("written before"));

@@ -86,7 +86,7 @@ void* counted(std::size_t bytes, std::size_t alignment) noexcept {
 
 }  // namespace
 
-// NOLINTBEGIN(misc-new-delete-overloads): all the others of the library end in these
+// NOLINTBEGIN(misc-new-delete-overloads): those of arrays end in these, or stay among themselves
 void* operator new(std::size_t bytes) {
   void* const memory = counted(bytes, 0);
   if (memory == nullptr) throw std::bad_alloc();
@@ -96,6 +96,13 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   void* const memory = counted(bytes, static_cast<std::size_t>(alignment));
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
+}
+// A sanitizer has its own of these, which do not end in those above.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return counted(bytes, 0);
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return counted(bytes, static_cast<std::size_t>(alignment));
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);
