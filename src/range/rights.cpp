@@ -42,6 +42,8 @@ std::optional<range::Flaw> range::flaw_in(const AccessGrant& grant) {
   const int kind = static_cast<int>(grant.location.kind);
   if (kind < static_cast<int>(LocationKind::device) || kind > static_cast<int>(LocationKind::host_numa))
     return Flaw{"There is no such kind of location", "Name a device, the host, or a NUMA node of the host"};
+  if (grant.location.kind == LocationKind::host && grant.location.id != 0)
+    return Flaw{"The host as such has no number", "Name Location::host(), or a NUMA node of the host"};
   for (const AccessRights each : {AccessRights::none, AccessRights::read, AccessRights::read_write})
     if (grant.rights == each) return std::nullopt;
   return Flaw{fmt::format("There are no rights of the number {}", static_cast<int>(grant.rights)),

@@ -133,8 +133,12 @@ Result<std::size_t> AttachedRange::Impl::follow(const Deadline& deadline) {
   if (!chunks) return chunks.failure();
   if (auto mapped = map_all(range_, *chunks); !mapped) {
     Failure failure = mapped.failure();
-    if (failure.kind == ErrorKind::out_of_address_space)
-      failure.way_out = fmt::format("Attach with AttachOptions::capacity of at least {}", wanted.extent);
+    // New addresses may lie behind those that there are, where a chunk that begins in these has no place.
+    if (failure.kind == ErrorKind::out_of_address_space || failure.rule_ids == "MAP-INSIDE-ONE-RESERVATION") {
+      failure.kind = ErrorKind::out_of_address_space;
+      failure.way_out =
+          fmt::format("Detach, and attach again with AttachOptions::capacity of at least {}", wanted.extent);
+    }
     return failure;
   }
   mapped_ = wanted;

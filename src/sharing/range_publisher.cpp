@@ -94,9 +94,12 @@ class PublishedRange::Impl {
 Result<void> PublishedRange::Impl::update(const MappedRange& range) {
   constexpr std::string_view call = "PublishedRange::update";
   const PublishedPart& part = publication_->part;
-  if (service_->standing(*publication_).withdrawn || range.address() != part.address || !part.to_the_end)
+  if (service_->standing(*publication_).withdrawn)
+    return invalid_use(call, fmt::format("name = '{}'", publication_->name), "It is withdrawn",
+                       "Publish the range again");
+  if (range.address() != part.address || !part.to_the_end)
     return invalid_use(call, fmt::format("name = '{}'", publication_->name),
-                       "It follows the range that was published to its end, until it is withdrawn",
+                       "It follows the range that was published to its end",
                        "Pass the range that was published, and publish it without PublishOptions::bytes");
   // The pin keeps what is published: at its offsets there is nothing new.
   const std::size_t end = std::max(part.offset, range.size());

@@ -795,6 +795,18 @@ TEST_F(MappedRangeTest, HooksAndObserversCannotChangeTheRangeThatCallsThem) {
   EXPECT_NO_THROW(one.append(2_MiB));
 }
 
+TEST_F(MappedRangeTest, TheHostHasOneName) {
+  MappedRangeOptions options;
+  options.memory.location = Location{LocationKind::host_numa, 0};
+  options.grants = {{Location{LocationKind::host, 5}, AccessRights::read_write}};
+  EXPECT_THROW(static_cast<void>(range(options)), InvalidUse);
+  options.grants.front().location = Location::host();
+  auto one = range(options);
+  one.append(2_MiB);
+  EXPECT_THROW(one.revoke(Location{LocationKind::host, 5}), InvalidUse);
+  EXPECT_NO_THROW(one.revoke(Location::host()));
+}
+
 TEST_F(MappedRangeTest, IsRefusedAfterItWasClosedOrMovedFrom) {
   auto one = range();
   one.append(2_MiB);

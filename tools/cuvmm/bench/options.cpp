@@ -47,6 +47,9 @@ void add_options(CLI::App& command, Options& options) {
       ->check(CLI::Range(1, 1'000'000));
   command.add_option("--pause", settings.pause_seconds, "Seconds of idle time before each turn; likewise")
       ->option_text("SECONDS")
+      ->check([](const std::string& text) {  // which a range alone lets pass
+        return text.find_first_of("nN") == std::string::npos ? std::string() : "Seconds are a number";
+      })
       ->check(CLI::Range(0.0, 3600.0));
   add_size(command, "--mib", settings.bytes, "MiB that grow, are read, sleep or are attached; likewise");
   add_size(command, "--staging-mib", settings.staging_bytes,
