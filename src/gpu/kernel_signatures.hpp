@@ -80,8 +80,7 @@ struct ReadState {
 // Reads `bytes` bytes tile by tile, and from the beginning again, until it has read `tiles` tiles or is told to stop:
 // as fast as the memory is, since little else is done. The addresses and `tile_bytes` are multiples of 16, `bytes` is
 // one of `tile_bytes`, and not 0. The 64-bit value at `progress`, which may be memory of the host, is about how many
-// tiles were read: it is set after every 64th. The threads of a block work on one
-// tile, and are a multiple of 32.
+// tiles were read: it is set after every 64th. The threads of a block work on one tile, and are a multiple of 32.
 struct ReadParameters {
   static constexpr std::string_view kernel = "cuvmm_read";
   abi::CUdeviceptr source;

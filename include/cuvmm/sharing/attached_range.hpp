@@ -40,8 +40,8 @@ struct RangeNews {
 };
 
 // Memory that another process has published (RangePublisher), at an address of this one; a MappedRange of imported
-// memory (guide 4.16.3.2). The bytes are the publisher's own, no copies; they stay as long as they are attached
-// here, whatever becomes of the publisher. Whether it is still there, poll() tells.
+// memory (guide 4.16.3.2). The bytes are the publisher's own, no copies; they stay as long as they are attached here,
+// whatever becomes of the publisher. Whether it is still there, poll() tells.
 //
 // Nothing is unmapped under running work if the range is told what uses it: used_on(). The destructor does as detach(),
 // and never throws.
