@@ -2,7 +2,8 @@
 // size, timed as captured graphs, beside the rate of the link, which is how fast kernels on both GPUs read each other's
 // memory at the same time. One process; no other library. Each result is checked.
 //
-//   cuvmm_all_reduce_bench [--type bf16|f32] [--from BYTES] [--to BYTES] [--rounds N] [--all] [--in-place]
+//   cuvmm_all_reduce_bench [--type bf16|f32] [--from BYTES] [--to BYTES] [--rounds N] [--way NAME]
+//                          [--all] [--in-place]
 //
 // Prints, for each size, the fastest launch; with --all each of them.
 #include <fmt/format.h>
@@ -35,6 +36,7 @@ struct Settings {
   std::size_t from = 1_KiB;
   std::size_t to = 512_MiB;
   int rounds = 9;
+  std::string_view way{};  // that one alone, by its name
   bool all = false;
   bool in_place = false;
 };
@@ -158,6 +160,7 @@ struct Candidate {
   AllReduceWay way;
   unsigned blocks;
   unsigned threads;
+  std::size_t staging_bytes = 0;  // of staged ways
 };
 
 struct Outcome {
@@ -183,8 +186,8 @@ class Contest {
   }
 
   void run() {
-    fmt::print("{:>11}  {:>9}  {:<9} {:>6} {:>7}  {:>8}  {}\n", "bytes", "us", "way", "blocks", "threads", "GB/s",
-               "result");
+    fmt::print("{:>11}  {:>9}  {:<15} {:>6} {:>7} {:>7}  {:>8}  {}\n", "bytes", "us", "way", "blocks", "threads",
+               "staging", "GB/s", "result");
     for (std::size_t bytes = settings_.from; bytes <= settings_.to; bytes *= 2) run(bytes);
   }
 
@@ -210,27 +213,38 @@ class Contest {
 
   [[nodiscard]] std::vector<Candidate> candidates(std::size_t bytes) const {
     std::vector<Candidate> all;
-    for (const unsigned threads : {128U, 256U, 512U}) {
-      for (const unsigned blocks : {1U, 2U, 4U, 8U, 16U, 32U, 64U, 132U}) {
-        const std::uint64_t packs = bytes / sizeof(Pack);
-        const bool is_idle = std::uint64_t{blocks} * threads > 2 * std::max<std::uint64_t>(packs, 64);
-        if (is_idle) continue;
-        if (bytes / sizeof(T) <= flagged_capacity<T>(blocks, team_.options().lines_per_block, threads) &&
-            bytes <= 2_MiB)
-          all.push_back({AllReduceWay::flagged, blocks, threads});
-        if (std::uint64_t{blocks} * threads * 128 < packs) continue;  // far too few for that much
-        all.push_back({AllReduceWay::one_shot, blocks, threads});
-        all.push_back({AllReduceWay::two_shot, blocks, threads});
-      }
-    }
+    for (const unsigned threads : {128U, 256U, 512U})
+      for (const unsigned blocks : {1U, 2U, 4U, 8U, 16U, 32U, 64U, 132U}) add_candidates(all, bytes, blocks, threads);
     return all;
   }
+  // Leaves out shapes with far too many or too few threads for that much.
+  void add_candidates(std::vector<Candidate>& all, std::size_t bytes, unsigned blocks, unsigned threads) const {
+    const std::uint64_t packs = bytes / sizeof(Pack);
+    const std::uint64_t all_threads = std::uint64_t{blocks} * threads;
+    if (all_threads > 2 * std::max<std::uint64_t>(packs, 64)) return;
+    const auto add = [&](AllReduceWay way, std::size_t staging = 0) {
+      if (settings_.way.empty() || settings_.way == name_of(way)) all.push_back({way, blocks, threads, staging});
+    };
+    if (bytes / sizeof(T) <= flagged_capacity<T>(blocks, team_.options().lines_per_block, threads) && bytes <= 2_MiB)
+      add(AllReduceWay::flagged);
+    if (all_threads * 128 < packs && all_threads < 33'000) return;
+    if (bytes >= 128_KiB && bytes <= 8_MiB) add(AllReduceWay::staged_one_shot, bytes);
+    if (bytes >= 256_KiB) {
+      for (const std::size_t staging : {std::size_t{16_MiB}, std::size_t{64_MiB}, std::size_t{256_MiB}}) {
+        add(AllReduceWay::staged_two_shot, staging);
+        if (staging >= bytes / 2) break;  // more would be the same
+      }
+    }
+    add(AllReduceWay::one_shot);
+    add(AllReduceWay::two_shot);
+  }
 
-  [[nodiscard]] AllReduce<T> arguments_of(std::uint32_t rank, std::size_t bytes, AllReduceWay way) const {
+  [[nodiscard]] AllReduce<T> arguments_of(std::uint32_t rank, std::size_t bytes, const Candidate& candidate) const {
     AllReduce<T> arguments{};
     arguments.team = team_.team(rank);
     arguments.count = bytes / sizeof(T);
-    const bool in_place = settings_.in_place && way != AllReduceWay::one_shot;
+    if (candidate.staging_bytes != 0) arguments.team.staging_packs = candidate.staging_bytes / sizeof(Pack);
+    const bool in_place = settings_.in_place && candidate.way != AllReduceWay::one_shot;
     for (std::uint32_t of = 0; of < team_.ranks(); ++of) {
       arguments.inputs[of] = reinterpret_cast<const T*>(inputs_[of].address().value);
       arguments.outputs[of] = reinterpret_cast<T*>((in_place ? inputs_ : outputs_)[of].address().value);
@@ -239,7 +253,7 @@ class Contest {
   }
 
   void give(std::uint32_t rank, std::size_t bytes, const Candidate& candidate) const {
-    team_.launch(rank, all_reduce_kernel<T>(candidate.way), arguments_of(rank, bytes, candidate.way), candidate.blocks,
+    team_.launch(rank, all_reduce_kernel<T>(candidate.way), arguments_of(rank, bytes, candidate), candidate.blocks,
                  candidate.threads);
   }
 
@@ -296,9 +310,10 @@ class Contest {
       if (!settings_.all && std::find(shown.begin(), shown.end(), each.candidate.way) != shown.end() && each.is_right)
         continue;
       shown.push_back(each.candidate.way);
-      fmt::print("{:>11}  {:>9.2f}  {:<9} {:>6} {:>7}  {:>8.1f}  {}\n", bytes, each.microseconds,
+      fmt::print("{:>11}  {:>9.2f}  {:<15} {:>6} {:>7} {:>7}  {:>8.1f}  {}\n", bytes, each.microseconds,
                  name_of(each.candidate.way), each.candidate.blocks, each.candidate.threads,
-                 static_cast<double>(bytes) / each.microseconds / 1e3, each.is_right ? "right" : "WRONG");
+                 each.candidate.staging_bytes >> 20, static_cast<double>(bytes) / each.microseconds / 1e3,
+                 each.is_right ? "right" : "WRONG");
     }
     std::fflush(stdout);
   }
@@ -328,6 +343,8 @@ std::optional<Settings> settings_from(int count, char** words) {
     const bool is_number = std::from_chars(value.data(), value.data() + value.size(), number).ec == std::errc{};
     if (word == "--type" && (value == "bf16" || value == "f32"))
       settings.type = value;
+    else if (word == "--way")
+      settings.way = value;
     else if (word == "--from" && is_number && number >= 16)
       settings.from = number;
     else if (word == "--to" && is_number)
@@ -348,7 +365,7 @@ int run(const Settings& settings) {
     return 77;
   }
   const std::vector devices{DeviceOrdinal{0}, DeviceOrdinal{1}};
-  const DeviceTeam team(driver, devices, {});
+  const DeviceTeam team(driver, devices, {.staging_bytes = 256_MiB});
   fmt::print("{}\nType {}, {} rounds, medians of the slower rank; a graph has 100, 30 or 6 calls.\n",
              driver.description(), settings.type, settings.rounds);
   fmt::print("Link, kernel reads of {} MiB: one way {:.1f} GB/s, both at the same time {:.1f} GB/s each\n", 512,
@@ -368,8 +385,8 @@ int main(int count, char** words) {
   const auto settings = settings_from(count, words);
   if (!settings) {
     fmt::print(stderr,
-               "usage: cuvmm_all_reduce_bench [--type bf16|f32] [--from BYTES] [--to BYTES] [--rounds N] [--all] "
-               "[--in-place]\n");
+               "usage: cuvmm_all_reduce_bench [--type bf16|f32] [--from BYTES] [--to BYTES] [--rounds N] [--way NAME] "
+               "[--all] [--in-place]\n");
     return 2;
   }
   try {

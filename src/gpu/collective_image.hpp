@@ -16,13 +16,25 @@ namespace cuvmm::gpu {
 // Aligned to 8 bytes and followed by a zero byte that is not part of the span. Lives as long as the process.
 [[nodiscard]] std::span<const std::byte> collective_image() noexcept;
 
-// The ways of all-reduce (cuvmm/gpu/all_reduce.cuh and flagged_all_reduce.cuh).
-enum class AllReduceWay { flagged, one_shot, two_shot, multimem_one_shot, multimem_two_shot };
+// The ways of all-reduce (cuvmm/gpu/all_reduce.cuh, staged_all_reduce.cuh and flagged_all_reduce.cuh).
+enum class AllReduceWay {
+  flagged,
+  staged_one_shot,
+  staged_two_shot,
+  one_shot,
+  two_shot,
+  multimem_one_shot,
+  multimem_two_shot,
+};
 
 [[nodiscard]] constexpr std::string_view name_of(AllReduceWay way) noexcept {
   switch (way) {
     case AllReduceWay::flagged:
       return "flagged";
+    case AllReduceWay::staged_one_shot:
+      return "staged_one_shot";
+    case AllReduceWay::staged_two_shot:
+      return "staged_two_shot";
     case AllReduceWay::one_shot:
       return "one_shot";
     case AllReduceWay::two_shot:

@@ -6,6 +6,7 @@
 #include "cuvmm/gpu/flagged_all_reduce.cuh"
 #include "cuvmm/gpu/gpu_memory.cuh"
 #include "cuvmm/gpu/rank_barrier.cuh"
+#include "cuvmm/gpu/staged_all_reduce.cuh"
 
 namespace {
 
@@ -22,6 +23,8 @@ constexpr int most_threads = 512;  // of a block
 
 #define CUVMM_ALL_REDUCES(suffix, T)                                                                        \
   CUVMM_COLLECTIVE(cuvmm_all_reduce_flagged_##suffix, all_reduce_flagged, AllReduce<T>)                     \
+  CUVMM_COLLECTIVE(cuvmm_all_reduce_staged_one_shot_##suffix, all_reduce_staged_one_shot, AllReduce<T>)     \
+  CUVMM_COLLECTIVE(cuvmm_all_reduce_staged_two_shot_##suffix, all_reduce_staged_two_shot, AllReduce<T>)     \
   CUVMM_COLLECTIVE(cuvmm_all_reduce_one_shot_##suffix, all_reduce_one_shot, AllReduce<T>)                   \
   CUVMM_COLLECTIVE(cuvmm_all_reduce_two_shot_##suffix, all_reduce_two_shot, AllReduce<T>)                   \
   CUVMM_COLLECTIVE(cuvmm_all_reduce_multimem_one_shot_##suffix, all_reduce_multimem_one_shot, AllReduce<T>) \

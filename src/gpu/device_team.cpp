@@ -20,10 +20,14 @@ struct Layout {
   Layout(const DeviceTeamOptions& options, std::uint32_t ranks)
       : states(options.blocks * sizeof(Arrivals)),
         lines(states + (options.blocks * sizeof(BlockState) + 127) / 128 * 128),
-        end(lines + line_count(ranks, options.blocks, options.lines_per_block) * sizeof(Line)) {}
+        staging(lines + line_count(ranks, options.blocks, options.lines_per_block) * sizeof(Line)),
+        staging_packs(options.staging_bytes / sizeof(Pack)),
+        end(staging + staging_count(ranks, staging_packs) * sizeof(Pack)) {}
 
   std::size_t states;
   std::size_t lines;
+  std::size_t staging;
+  std::size_t staging_packs;
   std::size_t end;
 };
 
@@ -117,10 +121,13 @@ Team DeviceTeam::team(std::uint32_t rank) const {
   team.ranks = ranks();
   team.time_limit = static_cast<std::uint64_t>(options_.time_limit.count());
   team.states = reinterpret_cast<BlockState*>(at(rank, layout.states));
+  team.blocks = options_.blocks;
   team.lines_per_block = options_.lines_per_block;
+  team.staging_packs = layout.staging_packs;
   for (std::uint32_t of = 0; of < ranks(); ++of) {
     team.arrivals[of] = reinterpret_cast<Arrivals*>(at(of, 0));
     team.lines[of] = reinterpret_cast<Line*>(at(of, layout.lines));
+    team.staging[of] = reinterpret_cast<Pack*>(at(of, layout.staging));
   }
   return team;
 }

@@ -15,6 +15,7 @@
 #include "cuvmm/gpu/broadcast.cuh"
 #include "cuvmm/gpu/flagged_all_reduce.cuh"
 #include "cuvmm/gpu/rank_barrier.cuh"
+#include "cuvmm/gpu/staged_all_reduce.cuh"
 #include "cuvmm/mapped_range.hpp"
 #include "driver/abi.hpp"
 #include "gpu/collective_image.hpp"
@@ -22,8 +23,9 @@
 namespace cuvmm::gpu {
 
 struct DeviceTeamOptions {
-  std::uint32_t blocks = 132;                                     // of one call at most
-  std::uint32_t lines_per_block = 2048;                           // for small content (flagged_capacity())
+  std::uint32_t blocks = 132;             // of one call at most
+  std::uint32_t lines_per_block = 2048;   // for small content (flagged_capacity())
+  std::size_t staging_bytes = 32U << 20;  // for what one rank writes to another at once (staged_capacity()); 16 n
   std::chrono::nanoseconds time_limit = std::chrono::seconds(5);  // of a wait for another rank
 };
 

@@ -24,7 +24,7 @@ struct alignas(16) BlockState {
   // Ranks that did not come in time, bit r for rank r. Once it is not 0 every further call returns at once and has done
   // nothing: the team has to be made anew.
   std::uint32_t missing;
-  std::uint32_t unused;
+  std::uint32_t staging_epoch;  // how often the staging buffers were used; the same in all blocks
 };
 
 struct Team {
@@ -32,7 +32,8 @@ struct Team {
   std::uint32_t ranks;
   std::uint64_t time_limit;  // nanoseconds that a wait for another rank lasts at most
 
-  BlockState* states;  // this rank's, one for each block
+  BlockState* states;    // this rank's, one for each block
+  std::uint32_t blocks;  // how many there are; a call has that many at most
 
   // One for each block, in every rank's memory, as seen from this rank; zeros before the first call.
   Arrivals* arrivals[max_ranks];
@@ -42,12 +43,27 @@ struct Team {
   // call. `lines_per_block` for each of 2 buffers, for each rank, for each block: see line_count().
   Line* lines[max_ranks];
   std::uint32_t lines_per_block;
+
+  // Buffers into which ranks write what others are to add up, in every rank's memory, as seen from this rank:
+  // `staging_packs` for each of 2 buffers, for each other rank: see staging_count().
+  Pack* staging[max_ranks];
+  std::uint64_t staging_packs;
 };
 
 // How many lines each rank provides.
 [[nodiscard]] CUVMM_HOST_DEVICE constexpr std::size_t line_count(std::uint32_t ranks, std::uint32_t blocks,
                                                                  std::uint32_t lines_per_block) noexcept {
   return std::size_t{2} * ranks * blocks * lines_per_block;
+}
+
+// How many packs of staging buffers each rank provides.
+[[nodiscard]] CUVMM_HOST_DEVICE constexpr std::size_t staging_count(std::uint32_t ranks,
+                                                                    std::uint64_t staging_packs) noexcept {
+  return std::size_t{2} * (ranks - 1) * staging_packs;
+}
+// Which part of the buffers of rank `in` is for what rank `from` writes, another one.
+[[nodiscard]] CUVMM_HOST_DEVICE constexpr std::uint32_t staging_slot(std::uint32_t in, std::uint32_t from) noexcept {
+  return from < in ? from : from - 1;
 }
 
 // One block's part in one call.
@@ -68,6 +84,12 @@ class TeamCall {
   // The same where content moves through the multicast address.
   [[nodiscard]] CUVMM_DEVICE bool meet_by_multicast() { return meet_through(team_.multicast_arrivals); }
 
+  // The buffer of rank `in` whose turn it is.
+  [[nodiscard]] CUVMM_DEVICE Pack* staging(std::uint32_t in) const {
+    return team_.staging[in] + (state_.staging_epoch & 1) * (team_.ranks - 1) * team_.staging_packs;
+  }
+  CUVMM_DEVICE void use_other_staging_buffer() { ++state_.staging_epoch; }
+
   // The epoch of an exchange of lines.
   [[nodiscard]] CUVMM_DEVICE std::uint32_t next_line_epoch() { return ++state_.line_epoch; }
 
@@ -81,6 +103,16 @@ class TeamCall {
     if (block_.thread() != 0) return;
     memory_.store(&team_.states[block_.index()].barrier_epoch, state_.barrier_epoch);
     memory_.store(&team_.states[block_.index()].line_epoch, state_.line_epoch);
+  }
+  // The same of a call that used staging buffers: they take turns for the whole rank, so that blocks which this call
+  // does without have to know, too.
+  CUVMM_DEVICE void finish_staging() const {
+    finish();
+    const std::uint32_t stride = block_.index() == 0 ? block_.threads() : team_.blocks;
+    const std::uint32_t first = block_.index() == 0 ? block_.count() + block_.thread() : team_.blocks;
+    for (std::uint32_t other = first; other < team_.blocks; other += stride)
+      memory_.store(&team_.states[other].staging_epoch, state_.staging_epoch);
+    if (block_.thread() == 0) memory_.store(&team_.states[block_.index()].staging_epoch, state_.staging_epoch);
   }
 
  private:

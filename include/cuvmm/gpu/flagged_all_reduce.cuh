@@ -66,29 +66,6 @@ class BlockLines {
   std::uint64_t count_;
 };
 
-// Up to 8 bytes of values; what is beyond the end is zeros.
-template <class T, class Memory>
-CUVMM_DEVICE inline std::uint64_t load_half_pack(const Memory& memory, const T* values, std::uint64_t left) {
-  constexpr int width = static_cast<int>(sizeof(std::uint64_t) / sizeof(T));
-  if (left >= width && reinterpret_cast<std::uintptr_t>(values) % sizeof(std::uint64_t) == 0)
-    return memory.load(reinterpret_cast<const std::uint64_t*>(values));
-  Vector<T, width> some{};
-  CUVMM_UNROLL
-  for (int i = 0; i < width; ++i)
-    if (static_cast<std::uint64_t>(i) < left) some.values[i] = memory.load(values + i);
-  return bits_as<std::uint64_t>(some);
-}
-template <class T, class Memory>
-CUVMM_DEVICE inline void store_half_pack(const Memory& memory, T* values, std::uint64_t left, std::uint64_t bits) {
-  constexpr int width = static_cast<int>(sizeof(std::uint64_t) / sizeof(T));
-  if (left >= width && reinterpret_cast<std::uintptr_t>(values) % sizeof(std::uint64_t) == 0)
-    return memory.store(reinterpret_cast<std::uint64_t*>(values), bits);
-  const auto some = bits_as<Vector<T, width>>(bits);
-  CUVMM_UNROLL
-  for (int i = 0; i < width; ++i)
-    if (static_cast<std::uint64_t>(i) < left) memory.store(values + i, some.values[i]);
-}
-
 template <class Memory>
 CUVMM_DEVICE inline bool receive(const Memory& memory, const Line* line, std::uint32_t epoch, std::uint64_t time_limit,
                                  std::uint64_t& bits) {
@@ -132,7 +109,7 @@ CUVMM_DEVICE inline void all_reduce_flagged(const Memory& memory, const Block& b
   const std::uint64_t lines = (call.count + width - 1) / width;
   const detail::BlockLines own(block, lines);
   own.for_each(block, [&](std::uint64_t line, std::uint64_t i) {
-    const std::uint64_t mine = detail::load_half_pack(memory, input + i * width, call.count - i * width);
+    const std::uint64_t mine = detail::load_raw<std::uint64_t>(memory, input + i * width, call.count - i * width);
     const Line sent{static_cast<std::uint32_t>(mine), epoch, static_cast<std::uint32_t>(mine >> 32), epoch};
     for (std::uint32_t to = 0; to < call.team.ranks; ++to)
       if (to != rank) memory.store_line(buffers.at(to, rank) + line, sent);
@@ -141,7 +118,7 @@ CUVMM_DEVICE inline void all_reduce_flagged(const Memory& memory, const Block& b
   detail::renew_unused_lines(memory, block, buffers, own.count());
   own.for_each(block, [&](std::uint64_t line, std::uint64_t i) {
     const std::uint64_t left = call.count - i * width;
-    const std::uint64_t mine = detail::load_half_pack(memory, input + i * width, left);
+    const std::uint64_t mine = detail::load_raw<std::uint64_t>(memory, input + i * width, left);
     RunningSum<T, std::uint64_t> sum;
     for (std::uint32_t from = 0; from < call.team.ranks; ++from) {
       std::uint64_t bits = mine;
@@ -151,7 +128,7 @@ CUVMM_DEVICE inline void all_reduce_flagged(const Memory& memory, const Block& b
       }
       from == 0 ? sum.start(bits) : sum.add(bits);
     }
-    detail::store_half_pack(memory, output + i * width, left, sum.result());
+    detail::store_raw(memory, output + i * width, left, sum.result());
     return true;
   });
   team.finish();

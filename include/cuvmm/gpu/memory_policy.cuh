@@ -15,6 +15,7 @@
 //   memory.alias_fence()                        orders what this thread did through one address of some memory before
 //                                               what it does through another (proxy_fence.cuh)
 //   memory.nanoseconds()                        a clock that only grows
+//   memory.pause()                              a look for something was in vain
 //
 // and a block of threads, `block`, offers
 //

@@ -79,6 +79,34 @@ class RunningSum {
   typename Summation<T>::Sum sums_[width];
 };
 
+namespace detail {
+
+// As many values as there is room for in a Raw, from any address that is a multiple of their size; what is beyond the
+// `left` ones that there are is zeros.
+template <class Raw, class T, class Memory>
+CUVMM_DEVICE inline Raw load_raw(const Memory& memory, const T* values, std::uint64_t left) {
+  constexpr int width = static_cast<int>(sizeof(Raw) / sizeof(T));
+  if (left >= width && reinterpret_cast<std::uintptr_t>(values) % sizeof(Raw) == 0)
+    return memory.load(reinterpret_cast<const Raw*>(values));
+  Vector<T, width> some{};
+  CUVMM_UNROLL
+  for (int i = 0; i < width; ++i)
+    if (static_cast<std::uint64_t>(i) < left) some.values[i] = memory.load(values + i);
+  return bits_as<Raw>(some);
+}
+template <class T, class Raw, class Memory>
+CUVMM_DEVICE inline void store_raw(const Memory& memory, T* values, std::uint64_t left, const Raw& raw) {
+  constexpr int width = static_cast<int>(sizeof(Raw) / sizeof(T));
+  if (left >= width && reinterpret_cast<std::uintptr_t>(values) % sizeof(Raw) == 0)
+    return memory.store(reinterpret_cast<Raw*>(values), raw);
+  const auto some = bits_as<Vector<T, width>>(raw);
+  CUVMM_UNROLL
+  for (int i = 0; i < width; ++i)
+    if (static_cast<std::uint64_t>(i) < left) memory.store(values + i, some.values[i]);
+}
+
+}  // namespace detail
+
 // The sum over all devices' memory of one pack at a multicast address, which the hardware adds: in an order that is
 // not told, 16-bit values in single precision.
 template <class T, class Memory>
