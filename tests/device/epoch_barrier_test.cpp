@@ -217,13 +217,17 @@ void meet_in_threads(Arrivals* multicast, const HostMemory& memory, Counters& co
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       const EpochBarrier<HostMemory> barrier(memory, counters.seen.data(), 0, multicast, rank, ranks);
-      const HostBlock block(0, 1);
+      const auto meet = [&](const EpochBarrier<HostMemory>& at, std::uint32_t now, std::uint32_t* absent) {
+        constexpr std::uint64_t limit = 60'000'000'000;
+        return multicast != nullptr ? at.meet_by_multicast(HostBlock(0, 1), now, limit, absent)
+                                    : at.meet(HostBlock(0, 1), now, limit, absent);
+      };
       std::uint32_t epoch = start;
       for (std::uint32_t round = 0; round < rounds; ++round) {
         written[rank] = round;
-        if (!barrier.meet(block, ++epoch, 60'000'000'000, &missing[rank])) return;
+        if (!meet(barrier, ++epoch, &missing[rank])) return;
         for (const std::uint32_t each : written) wrong[rank] += each != round ? 1U : 0U;
-        if (!barrier.meet(block, ++epoch, 60'000'000'000, &missing[rank])) return;
+        if (!meet(barrier, ++epoch, &missing[rank])) return;
       }
     });
   }

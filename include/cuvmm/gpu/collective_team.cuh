@@ -80,9 +80,14 @@ class TeamCall {
   [[nodiscard]] CUVMM_DEVICE bool is_lost() const { return state_.missing != 0; }
 
   // Meets the blocks of the same index of all other ranks. False if one did not come: the call has to return.
-  [[nodiscard]] CUVMM_DEVICE bool meet() { return meet_through(nullptr); }
+  [[nodiscard]] CUVMM_DEVICE bool meet() {
+    return barrier(nullptr).meet(block_, ++state_.barrier_epoch, team_.time_limit, missing());
+  }
   // The same where content moves through the multicast address.
-  [[nodiscard]] CUVMM_DEVICE bool meet_by_multicast() { return meet_through(team_.multicast_arrivals); }
+  [[nodiscard]] CUVMM_DEVICE bool meet_by_multicast() {
+    return barrier(team_.multicast_arrivals)
+        .meet_by_multicast(block_, ++state_.barrier_epoch, team_.time_limit, missing());
+  }
 
   // The buffer of rank `in` whose turn it is.
   [[nodiscard]] CUVMM_DEVICE Pack* staging(std::uint32_t in) const {
@@ -93,9 +98,7 @@ class TeamCall {
   // The epoch of an exchange of lines.
   [[nodiscard]] CUVMM_DEVICE std::uint32_t next_line_epoch() { return ++state_.line_epoch; }
 
-  CUVMM_DEVICE void give_up_on(std::uint32_t peer) const {
-    memory_.fetch_or(&team_.states[block_.index()].missing, std::uint32_t{1} << peer);
-  }
+  CUVMM_DEVICE void give_up_on(std::uint32_t peer) const { memory_.fetch_or(missing(), std::uint32_t{1} << peer); }
 
   // The end of a call: the next one goes on from here.
   CUVMM_DEVICE void finish() const {
@@ -116,10 +119,10 @@ class TeamCall {
   }
 
  private:
-  [[nodiscard]] CUVMM_DEVICE bool meet_through(Arrivals* multicast) {
-    const EpochBarrier<Memory> barrier(memory_, team_.arrivals, block_.index(), multicast, team_.rank, team_.ranks);
-    return barrier.meet(block_, ++state_.barrier_epoch, team_.time_limit, &team_.states[block_.index()].missing);
+  [[nodiscard]] CUVMM_DEVICE EpochBarrier<Memory> barrier(Arrivals* multicast) const {
+    return {memory_, team_.arrivals, block_.index(), multicast, team_.rank, team_.ranks};
   }
+  [[nodiscard]] CUVMM_DEVICE std::uint32_t* missing() const { return &team_.states[block_.index()].missing; }
 
   const Memory& memory_;
   const Block& block_;

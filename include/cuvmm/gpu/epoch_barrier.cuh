@@ -84,24 +84,33 @@ class EpochBarrier {
   template <class Block>
   [[nodiscard]] CUVMM_DEVICE bool meet(const Block& block, std::uint32_t epoch, std::uint64_t time_limit,
                                        std::uint32_t* missing) const {
-    // What a thread did through the multicast address has to be ordered by itself, before it meets the one that tells.
-    if (multicast_ != nullptr) memory_.alias_fence();
     block.synchronize();
-    if (multicast_ != nullptr) {
-      if (block.thread() == 0) signal_all();
-    } else {
-      for (std::uint32_t peer = block.thread(); peer < ranks_; peer += block.threads())
-        if (peer != rank_) signal(peer, epoch);
-    }
-    bool late = false;
     for (std::uint32_t peer = block.thread(); peer < ranks_; peer += block.threads())
-      if (peer != rank_ && !wait_for(peer, epoch, time_limit, missing)) late = true;
-    const bool all_here = !block.any(late);
-    if (multicast_ != nullptr) memory_.alias_fence();
+      if (peer != rank_) signal(peer, epoch);
+    return wait_for_all(block, epoch, time_limit, missing);
+  }
+  // The same with one access that tells all. What a thread did through the multicast address has to be ordered by
+  // itself, before it meets the one that tells, and what it does there behind the barrier likewise.
+  template <class Block>
+  [[nodiscard]] CUVMM_DEVICE bool meet_by_multicast(const Block& block, std::uint32_t epoch, std::uint64_t time_limit,
+                                                    std::uint32_t* missing) const {
+    memory_.alias_fence();
+    block.synchronize();
+    if (block.thread() == 0) signal_all();
+    const bool all_here = wait_for_all(block, epoch, time_limit, missing);
+    memory_.alias_fence();
     return all_here;
   }
 
  private:
+  template <class Block>
+  CUVMM_DEVICE bool wait_for_all(const Block& block, std::uint32_t epoch, std::uint64_t time_limit,
+                                 std::uint32_t* missing) const {
+    bool late = false;
+    for (std::uint32_t peer = block.thread(); peer < ranks_; peer += block.threads())
+      if (peer != rank_ && !wait_for(peer, epoch, time_limit, missing)) late = true;
+    return !block.any(late);
+  }
   CUVMM_DEVICE bool wait_for(std::uint32_t peer, std::uint32_t epoch, std::uint64_t time_limit,
                              std::uint32_t* missing) const {
     Deadline deadline(time_limit);
