@@ -3,9 +3,10 @@
 // memory at the same time. One process; no other library. Each result is checked.
 //
 //   cuvmm_all_reduce_bench [--type bf16|f32] [--from BYTES] [--to BYTES] [--rounds N] [--way NAME]
-//                          [--all] [--in-place]
+//                          [--chosen] [--all] [--in-place]
 //
-// Prints, for each size, the fastest launch; with --all each of them.
+// Prints, for each size, the fastest launch of each way; with --all every launch, with --chosen the one that is chosen
+// by size, with staging buffers of the size that teams have.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "driver/call.hpp"
+#include "gpu/all_reduce_choice.hpp"
 #include "gpu/device_team.hpp"
 #include "gpu/kernel_image.hpp"
 #include "gpu/kernel_signatures.hpp"
@@ -37,6 +39,7 @@ struct Settings {
   std::size_t to = 512_MiB;
   int rounds = 9;
   std::string_view way{};  // that one alone, by its name
+  bool chosen = false;     // the one way and shape that choose_all_reduce() answers
   bool all = false;
   bool in_place = false;
 };
@@ -213,6 +216,10 @@ class Contest {
 
   [[nodiscard]] std::vector<Candidate> candidates(std::size_t bytes) const {
     std::vector<Candidate> all;
+    if (settings_.chosen) {
+      const AllReduceChoice choice = choose_all_reduce(team_.team(0), bytes);
+      return {{choice.way, choice.shape.blocks, choice.shape.threads}};
+    }
     for (const unsigned threads : {128U, 256U, 512U})
       for (const unsigned blocks : {1U, 2U, 4U, 8U, 16U, 32U, 64U, 132U}) add_candidates(all, bytes, blocks, threads);
     return all;
@@ -333,6 +340,10 @@ std::optional<Settings> settings_from(int count, char** words) {
       settings.all = true;
       continue;
     }
+    if (word == "--chosen") {
+      settings.chosen = true;
+      continue;
+    }
     if (word == "--in-place") {
       settings.in_place = true;
       continue;
@@ -365,7 +376,8 @@ int run(const Settings& settings) {
     return 77;
   }
   const std::vector devices{DeviceOrdinal{0}, DeviceOrdinal{1}};
-  const DeviceTeam team(driver, devices, {.staging_bytes = 256_MiB});
+  const DeviceTeam team(driver, devices,
+                        settings.chosen ? DeviceTeamOptions{} : DeviceTeamOptions{.staging_bytes = 256_MiB});
   fmt::print("{}\nType {}, {} rounds, medians of the slower rank; a graph has 100, 30 or 6 calls.\n",
              driver.description(), settings.type, settings.rounds);
   fmt::print("Link, kernel reads of {} MiB: one way {:.1f} GB/s, both at the same time {:.1f} GB/s each\n", 512,
@@ -386,7 +398,7 @@ int main(int count, char** words) {
   if (!settings) {
     fmt::print(stderr,
                "usage: cuvmm_all_reduce_bench [--type bf16|f32] [--from BYTES] [--to BYTES] [--rounds N] [--way NAME] "
-               "[--all] [--in-place]\n");
+               "[--chosen] [--all] [--in-place]\n");
     return 2;
   }
   try {

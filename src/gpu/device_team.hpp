@@ -25,7 +25,7 @@ namespace cuvmm::gpu {
 struct DeviceTeamOptions {
   std::uint32_t blocks = 132;             // of one call at most
   std::uint32_t lines_per_block = 2048;   // for small content (flagged_capacity())
-  std::size_t staging_bytes = 32U << 20;  // for what one rank writes to another at once (staged_capacity()); 16 n
+  std::size_t staging_bytes = 64U << 20;  // for what one rank writes to another at once (staged_capacity()); 16 n
   std::chrono::nanoseconds time_limit = std::chrono::seconds(5);  // of a wait for another rank
 };
 
