@@ -37,7 +37,9 @@ struct SleepPolicy {
   // Whether the place of the content is kept when the range wakes: then the next sleep neither allocates, pins nor
   // touches new pages, which costs more than copying does; and the place goes on costing host memory or disk space.
   bool keep_backup = false;
-  std::string directory{};  // of the file: $TMPDIR, or /tmp, unless given
+  // Of the file: $TMPDIR, or /tmp, unless given. One that is missing or is none is InvalidUse when the range falls
+  // asleep, one that this process may not write to NotPermitted.
+  std::string directory{};
 };
 
 struct SleepableMemoryOptions {
@@ -100,8 +102,8 @@ struct SleepHoldings {
 // A range in a group. Address, size, rights, observers and the order of its chunks stay while it sleeps. When this
 // goes, so do the range and its backup, asleep or not.
 //
-// Thread-safety: as MappedRange, but for address(), asleep() and the names, which any thread may ask. A
-// moved-from one may only be assigned to or destroyed.
+// Thread-safety: as MappedRange, but for address(), asleep() and the names, which any thread may ask. A moved-from one
+// may be assigned to or destroyed, and asked for these, which are 0, false and empty; all else is refused (InvalidUse).
 class SleepableRange {
  public:
   // The range. Throws InvalidUse while it sleeps, falls asleep or wakes: so that a launch that would use it does not
@@ -149,7 +151,8 @@ class SleepableRange {
 //   refused: each would wake with memory of its own.
 //
 // Thread-safe: a group that sleeps or wakes keeps others usable; two calls for one group come one after the other. No
-// lock is held while the driver is called. Memory that was imported from elsewhere wakes as memory of its own.
+// lock is held while the driver is called. Memory that was imported from elsewhere wakes as memory of its own. A
+// moved-from one may be assigned to or destroyed, and has no tags and holds nothing; all else is refused (InvalidUse).
 class SleepableMemory {
  public:
   // Throws InvalidUse for options out of range.
@@ -189,7 +192,7 @@ class SleepableMemory {
   [[nodiscard]] GroupState state(const std::string& tag) const;
   // Waits for calls that change groups. Not while other threads change ranges that are awake, nor from an observer.
   [[nodiscard]] SleepHoldings holdings() const;
-  [[nodiscard]] const Driver& driver() const noexcept;
+  [[nodiscard]] const Driver& driver() const;
 
  private:
   class Impl;

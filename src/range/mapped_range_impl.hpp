@@ -67,22 +67,31 @@ class MappedRange::Impl {
       -> decltype(work(*range)) {
     if (!range) return nothing_left(call);
     if (range->changing_) return range->already_changing(call);
-    const Changing changing(*range);
-    return work(*range);
+    Changing changing(*range);
+    auto result = work(*range);
+    if (result) changing.succeeded();
+    return result;
   }
+  // Unless it succeeds, addresses that were reserved meanwhile are given back at the end.
   class Changing {
    public:
-    explicit Changing(Impl& range) noexcept : range_(&range) { range.changing_ = true; }
-    Changing(Changing&& other) noexcept : range_(std::exchange(other.range_, nullptr)) {}
+    explicit Changing(Impl& range) noexcept : range_(&range), capacity_(range.addresses_->size()) {
+      range.changing_ = true;
+    }
+    Changing(Changing&& other) noexcept : range_(std::exchange(other.range_, nullptr)), capacity_(other.capacity_) {}
     Changing(const Changing&) = delete;
     Changing& operator=(const Changing&) = delete;
     Changing& operator=(Changing&&) = delete;
     ~Changing() {
-      if (range_ != nullptr) range_->changing_ = false;
+      if (range_ == nullptr) return;
+      range_->addresses_->give_back_behind(capacity_);
+      range_->changing_ = false;
     }
+    void succeeded() noexcept { capacity_ = SIZE_MAX; }
 
    private:
     Impl* range_;
+    std::size_t capacity_;  // to be kept
   };
   [[nodiscard, gnu::cold]] static Failure nothing_left(std::string_view call);
   [[nodiscard, gnu::cold]] Failure already_changing(std::string_view call) const;

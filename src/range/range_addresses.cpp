@@ -56,6 +56,26 @@ Result<void> RangeAddresses::extend(std::size_t wanted, std::size_t least) {
   return std::move(*failure);
 }
 
+void RangeAddresses::give_back_behind(std::size_t offset) noexcept {
+  while (size_ > offset && reservations_.size() > 1) {
+    const std::size_t begin = size_ - reservations_.back().size();
+    if (begin < offset || out_of_use_from(begin) != SIZE_MAX) return;
+    try {
+      reservations_.back().free();
+    } catch (const Error& error) {
+      report_cleanup_failure(error.failure());
+      return;
+    } catch (const std::bad_alloc&) {
+      report_cleanup_failure(Failure{});  // no memory left to say what failed
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    reservations_.pop_back();
+    size_ = begin;
+    chained_ = reservations_.size() > 1;
+  }
+}
+
 std::size_t RangeAddresses::reservation_end(std::size_t offset) const noexcept {
   if (!chained_) return first_size_;
   const std::lock_guard lock(mutex_);

@@ -29,6 +29,9 @@ class RangeAddresses {
 
   // Chains another reservation to the end, of `wanted` bytes or no less than `least`.
   [[nodiscard]] Result<void> extend(std::size_t wanted, std::size_t least);
+  // Frees reservations that were chained on at or behind that offset and hold nothing. One that the driver does not
+  // free stays, and is reported.
+  void give_back_behind(std::size_t offset) noexcept;
 
   [[nodiscard]] const Driver& driver() const noexcept { return driver_; }
   [[nodiscard]] DeviceAddress address() const noexcept { return address_; }
