@@ -25,7 +25,7 @@ TEST(AllReduceChoice, GoesBySizeBetweenTwoRanks) {
     EXPECT_EQ(way_of(team, bytes), AllReduceWay::flagged);
   for (const std::uint64_t bytes : {256 * kib + 1, mib, 4 * mib})
     EXPECT_EQ(way_of(team, bytes), AllReduceWay::staged_one_shot);
-  for (const std::uint64_t bytes : {4 * mib + 1, 512 * mib, 1 << 10 * mib})
+  for (const std::uint64_t bytes : {4 * mib + 1, 512 * mib, 1024 * mib})
     EXPECT_EQ(way_of(team, bytes), AllReduceWay::staged_two_shot);
 }
 

@@ -235,6 +235,7 @@ TYPED_TEST(AllReduceTest, NothingIsNothing) {
   calls.prepare(team, 1);
   run_all(team, calls);
   calls.expect_all_right(team);
+  EXPECT_EQ(team.states(0)->line_epoch, 1U) << "nothing is no exchange";
 }
 
 // Calls of all ways and shapes in a row, as a program makes them: what one leaves behind the next must cope with.
@@ -310,11 +311,27 @@ TEST(AllReduceFailure, ARankThatDoesNotComeIsNamedAndLaterCallsDoNothing) {
     const auto* const output = reinterpret_cast<const std::byte*>(call.outputs[1]);
     EXPECT_EQ(std::count(output, output + 160, untouched), 160) << static_cast<int>(way);
 
-    // Now the others come, too late: their part is given up, and this rank's further calls do nothing.
+    // Now the others come, too late: whatever they do, this rank's further calls do nothing.
+    for (std::uint32_t& each : team.arrivals(1)->of) each = 1000;
+    const std::uint32_t next = team.states(1)->line_epoch + 1;
+    std::fill_n(team.lines(1), team.lines_of_a_rank(), Line{0, next, 0, next});
     run(way, memory, HostBlock(0, 1), call);
     EXPECT_EQ(team.states(1)->missing, missing);
     EXPECT_EQ(std::count(output, output + 160, untouched), 160) << static_cast<int>(way);
   }
+}
+
+// Buffers take turns for a rank, not for a block: those that a call does without must not fall behind.
+TEST(StagedAllReduce, AllBlocksAgreeOnWhoseTurnItIs) {
+  Calls<float> calls;
+  for (const Way way : {Way::staged_one_shot, Way::staged_two_shot, Way::one_shot})
+    for (const std::uint32_t blocks : {1U, 3U, 2U, 4U}) calls.add(way, 20, 0, 0, false, blocks);
+  HostTeam team({.ranks = 2, .blocks = 4, .data_bytes = calls.bytes()});
+  calls.prepare(team, 4);
+  run_all(team, calls);
+  calls.expect_all_right(team);
+  for (std::uint32_t rank = 0; rank < 2; ++rank)
+    for (std::uint32_t block = 0; block < 4; ++block) EXPECT_EQ(team.states(rank)[block].staging_epoch, 8U) << block;
 }
 
 // Lines that no exchange used while epochs ran over must not look like those of a new exchange.
