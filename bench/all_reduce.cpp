@@ -12,12 +12,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <cuvmm/cuvmm.hpp>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "driver/call.hpp"
@@ -201,11 +202,15 @@ class Contest {
     return values;
   }
   static T value(std::uint32_t rank, std::size_t index) {
-    const float small = static_cast<float>((index * 7 + rank * 31 + index / 4096) % 61);
+    const float small = static_cast<float>((index * 7 + std::size_t{rank} * 31 + index / 4096) % 61);
     if constexpr (std::is_same_v<T, float>)
       return small;
     else
       return T::from(small);
+  }
+  static bool are_same(T one, T other) {
+    using Bits = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
+    return bits_as<Bits>(one) == bits_as<Bits>(other);
   }
   static T sum_of(std::size_t index) {
     if constexpr (std::is_same_v<T, float>)
@@ -234,7 +239,7 @@ class Contest {
     };
     if (bytes / sizeof(T) <= flagged_capacity<T>(blocks, team_.options().lines_per_block, threads) && bytes <= 2_MiB)
       add(AllReduceWay::flagged);
-    if (all_threads * 128 < packs && all_threads < 33'000) return;
+    if (all_threads * std::uint64_t{128} < packs && all_threads < 33'000) return;
     if (bytes >= 128_KiB && bytes <= 8_MiB) add(AllReduceWay::staged_one_shot, bytes);
     if (bytes >= 256_KiB) {
       for (const std::size_t staging : {std::size_t{16_MiB}, std::size_t{64_MiB}, std::size_t{256_MiB}}) {
@@ -299,7 +304,7 @@ class Contest {
         copy_from_device(got, outputs_[rank], begin * sizeof(T));
         for (std::size_t i = 0; i < some; ++i) {
           const T expected = sum_of(begin + i);
-          if (std::memcmp(&got[i], &expected, sizeof(T)) != 0) return false;
+          if (!are_same(got[i], expected)) return false;
         }
       }
     }

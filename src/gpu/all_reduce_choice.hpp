@@ -22,25 +22,26 @@ struct AllReduceChoice {
 // else. The ways that it chooses may be in place. Two shots need outputs that all ranks reach; the others only the
 // team's own memory.
 [[nodiscard]] constexpr AllReduceChoice choose_all_reduce(const Team& team, std::uint64_t bytes) noexcept {
-  constexpr std::uint64_t most_flagged = 256 * 1024;
-  constexpr std::uint64_t most_one_shot = 4 * 1024 * 1024;
+  constexpr std::uint64_t kibibyte = 1024;
+  constexpr std::uint64_t mebibyte = 1024 * kibibyte;
+  constexpr std::uint64_t most_flagged = 256 * kibibyte;
+  constexpr std::uint64_t most_one_shot = 4 * mebibyte;
   const std::uint64_t sent = bytes * std::max(team.ranks - 1, 1U);
   const auto blocks_for = [&](std::uint64_t wanted) {
     return static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, std::max(team.blocks, 1U)));
   };
   if (sent <= most_flagged) {
     const std::uint64_t lines = (bytes + 7) / 8;
-    const unsigned threads = lines <= 64 * 128 ? 128 : lines <= 64 * 256 ? 256 : 512;
+    const unsigned threads = bytes <= 64 * kibibyte ? 128 : bytes <= 128 * kibibyte ? 256 : 512;
     const CollectiveShape shape{blocks_for((lines + threads - 1) / threads), threads};
     if (lines <= flagged_capacity<std::uint64_t>(shape.blocks, team.lines_per_block, threads))
       return {AllReduceWay::flagged, shape};
   }
-  if (sent <= most_one_shot && (bytes + sizeof(Pack) - 1) / sizeof(Pack) <= team.staging_packs) {
-    const unsigned threads = bytes <= 1024 * 1024 ? 128 : bytes <= 2 * 1024 * 1024 ? 256 : 512;
-    const std::uint64_t packs = (bytes + sizeof(Pack) - 1) / sizeof(Pack);
-    return {AllReduceWay::staged_one_shot, {blocks_for((packs + threads - 1) / threads), threads}};
-  }
   const std::uint64_t packs = (bytes + sizeof(Pack) - 1) / sizeof(Pack);
+  if (sent <= most_one_shot && packs <= team.staging_packs) {
+    const unsigned threads = bytes <= mebibyte ? 128 : bytes <= 2 * mebibyte ? 256 : 512;
+    return {AllReduceWay::staged_one_shot, {blocks_for((packs + 4 * threads - 1) / (4 * threads)), threads}};
+  }
   return {AllReduceWay::staged_two_shot, {blocks_for((packs + 255) / 256), 256}};
 }
 

@@ -61,7 +61,7 @@ template <class Memory>
 CUVMM_DEVICE inline Pack load_unaligned(const Memory& memory, const std::uint8_t* from) {
   if (reinterpret_cast<std::uintptr_t>(from) % sizeof(Pack) == 0)
     return memory.load(reinterpret_cast<const Pack*>(from));
-  Vector<std::uint8_t, sizeof(Pack)> bytes;
+  Vector<std::uint8_t, sizeof(Pack)> bytes{};
   CUVMM_UNROLL
   for (int i = 0; i < static_cast<int>(sizeof(Pack)); ++i) bytes.values[i] = memory.load(from + i);
   return bits_as<Pack>(bytes);

@@ -91,7 +91,8 @@ class TeamCall {
 
   // The buffer of rank `in` whose turn it is.
   [[nodiscard]] CUVMM_DEVICE Pack* staging(std::uint32_t in) const {
-    return team_.staging[in] + (state_.staging_epoch & 1) * (team_.ranks - 1) * team_.staging_packs;
+    const std::uint64_t buffer_packs = (team_.ranks - 1) * team_.staging_packs;
+    return team_.staging[in] + (state_.staging_epoch & 1) * buffer_packs;
   }
   CUVMM_DEVICE void use_other_staging_buffer() { ++state_.staging_epoch; }
 

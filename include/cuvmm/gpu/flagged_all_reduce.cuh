@@ -11,13 +11,16 @@
 
 namespace cuvmm::gpu {
 
+inline constexpr std::uint64_t line_bytes = 8;  // of content
+
 // How many values one block exchanges at most; a call has at most that many for each of its blocks.
 template <class T>
 [[nodiscard]] CUVMM_HOST_DEVICE constexpr std::uint64_t flagged_capacity(std::uint32_t blocks,
                                                                          std::uint32_t lines_per_block,
                                                                          std::uint32_t threads) noexcept {
   // Whole rows of threads, so that no block gets more than its lines whatever the length.
-  return std::uint64_t{lines_per_block / threads * threads} * blocks * (sizeof(std::uint64_t) / sizeof(T));
+  const std::uint64_t rows = lines_per_block / threads;
+  return rows * threads * blocks * (line_bytes / sizeof(T));
 }
 
 namespace detail {
@@ -99,7 +102,7 @@ CUVMM_DEVICE inline void all_reduce_flagged(const Memory& memory, const Block& b
   TeamCall<Memory, Block> team(memory, block, call.team);
   // Nothing to exchange would be no exchange, and the buffers would take turns too early.
   if (team.is_lost() || call.count == 0) return;
-  constexpr std::uint64_t width = sizeof(std::uint64_t) / sizeof(T);
+  constexpr std::uint64_t width = line_bytes / sizeof(T);
   const std::uint32_t rank = call.team.rank;
   const std::uint32_t epoch = team.next_line_epoch();
   const detail::LineBuffers buffers{call.team, block.index(), block.count(), epoch};

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <thread>
 #include <type_traits>
 
@@ -18,13 +19,16 @@ class HostMemory {
   // Without `multicast` nothing may be accessed at a multicast address.
   explicit HostMemory(const HostMulticast* multicast = nullptr) noexcept : multicast_(multicast) {}
 
+  // Copies of bytes, since what lies there may be of another type than it is moved as.
   template <class T>
   [[nodiscard]] T load(const T* address) const {
-    return *address;
+    T value;
+    std::memcpy(&value, address, sizeof(T));
+    return value;
   }
   template <class T>
   void store(T* address, std::type_identity_t<T> value) const {
-    *address = value;
+    std::memcpy(address, &value, sizeof(T));
   }
   [[nodiscard]] Pack load_volatile(const Pack* address) const {
     Pack pack{};
