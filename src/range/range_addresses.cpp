@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "driver/call.hpp"
+#include "mapping_refusal.hpp"
 #include "owner_states.hpp"
 
 namespace cuvmm::range {
@@ -96,6 +97,8 @@ Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory&
                                                        std::size_t{0}, memory.memory().handle(), 0ULL);
   if (!mapped && may_have_been_done(mapped.failure()))  // then it must not stay; where it was not done, this is no harm
     static_cast<void>(driver().interface().cuMemUnmap((address() + offset).value, memory.size()));
+  if (!mapped)
+    return with_mapping_told(mapped.failure(), driver(), memory.properties(), address(), offset, memory.size());
   return mapped;
 }
 
