@@ -144,9 +144,9 @@ std::vector<std::string> MappedRange::Impl::pins() const {
 }
 
 RangeObservation MappedRange::Impl::observe(RangeObserver observer) {
-  if (!observer.before_unmap && !observer.after_map)
+  if (!observer.before_unmap && !observer.after_map && !observer.after_unmap)
     raise(refusal("MappedRange::observe", {}, "The observer is empty: it has no function to call",
-                  "Set before_unmap, after_map, or both"));
+                  "Set before_unmap, after_map or after_unmap"));
   std::erase_if(observers_, [](const auto& each) { return each.expired(); });
   auto kept = std::make_shared<const RangeObserver>(std::move(observer));
   observers_.push_back(kept);

@@ -47,9 +47,11 @@ Entries those_that_are(State state, const Entries& entries) {
 
 [[gnu::cold]] Failure is_asleep(const Entry& entry) {
   const bool changes = entry.state == State::changing;
-  return invalid_use("SleepableRange::range", entry.description(),
-                     changes ? "It is falling asleep or waking, in another thread" : "It is asleep: nothing is mapped",
-                     fmt::format("Wake it first: SleepableMemory::wake(\"{}\")", entry.tag));
+  return invalid_use(
+      "SleepableRange::range", entry.description(),
+      changes ? "It is falling asleep or waking, by a call that has not returned" : "It is asleep: nothing is mapped",
+      changes ? "Use it when that call has returned and it is awake; an observer is told what changes"
+              : fmt::format("Wake it first: SleepableMemory::wake(\"{}\")", entry.tag));
 }
 
 }  // namespace
@@ -237,7 +239,7 @@ Result<SleepReport> SleepableMemory::Impl::sleep(std::span<const std::string> ta
   auto claimed = claim("SleepableMemory::sleep", tags, wait);
   if (!claimed) return claimed.failure();
   const sleep::Change change(those_that_are(State::awake, claimed->entries()), State::awake);
-  sleep::FallingAsleep attempt(driver_, change.entries());
+  sleep::FallingAsleep attempt(driver_, change.entries(), those_that_are(State::asleep, claimed->entries()));
   const auto result = fall_asleep(attempt, options, wait, copy_options());
   if (!result) return result.failure();
   return attempt.give_back();
@@ -363,7 +365,7 @@ SleepHoldings SleepableMemory::holdings() const {
       if (mapped.insert(&memory.memory()).second) held.awake_bytes += chunk.bytes;
     }
     for (const sleep::Place& place : each->places)
-      if (!place.mapped && known.insert(place.memory.get()).second) held.asleep_bytes += place.memory->bytes;
+      if (!place.memory->memory && known.insert(place.memory.get()).second) held.asleep_bytes += place.memory->bytes;
     if (!each->backup) continue;
     switch (each->backup->kind()) {
       case SleepingContent::pinned:

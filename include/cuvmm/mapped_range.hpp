@@ -92,6 +92,9 @@ struct RangeObserver {
   // After bytes were mapped or replaced, granted and may be used, or stayed although before_unmap was told of them; an
   // exception goes to the clean-up failure handler.
   std::function<void(std::size_t offset, std::size_t bytes)> after_map{};
+  // After bytes that before_unmap was told of are the range's no more: unmapped, given to its retire queue, or gone
+  // with it. An exception goes to the clean-up failure handler.
+  std::function<void(std::size_t offset, std::size_t bytes)> after_unmap{};
 };
 
 class DeviceBuffer;

@@ -106,8 +106,8 @@ struct SleepHoldings {
 // may be assigned to or destroyed, and asked for these, which are 0, false and empty; all else is refused (InvalidUse).
 class SleepableRange {
  public:
-  // The range. Throws InvalidUse while it sleeps, or is falling asleep or waking in another thread: so that a launch
-  // that would use it does not happen. What is got is used before the group is put to sleep; growing and giving back
+  // The range. Throws InvalidUse while it sleeps, falls asleep or wakes: so that a launch that would use it does not
+  // happen. What is got is used before the group is put to sleep; growing and giving back
   // are as ever. A range that was closed or moved away is no member of its group any more.
   [[nodiscard]] MappedRange& range();
   [[nodiscard]] const MappedRange& range() const;
@@ -172,6 +172,9 @@ class SleepableMemory {
   // Puts groups to sleep. Throws InvalidUse for a tag that no living range has, for pinned ranges and shared memory
   // (see SleepOptions), and for ranges that a captured graph may still use; TimedOut where work is not done in time;
   // OutOfHostMemory or Error where there is no room for the content; DeviceLost where earlier work went wrong.
+  // Where the driver fails to unmap, each range is awake or asleep, nothing is lost, and what ranges share they share
+  // on; both calls may be tried again. A range that could be neither unmapped nor mapped again as a whole is asleep,
+  // and keeps memory until it wakes.
   SleepReport sleep(std::span<const std::string> tags, const SleepOptions& options = {});
   SleepReport sleep(std::initializer_list<std::string> tags, const SleepOptions& options = {});
   SleepReport sleep(const std::string& tag, const SleepOptions& options = {});

@@ -47,7 +47,7 @@ std::optional<Failure> wrong_with(std::string_view name, const PublishOptions& o
 // destructor.
 RangeObserver withdraws_when_unmapped(const std::weak_ptr<RangeService>& service,
                                       const std::weak_ptr<Publication>& watched) {
-  return {.before_unmap = [service, watched](std::size_t offset, std::size_t bytes) {
+  return {.after_unmap = [service, watched](std::size_t offset, std::size_t bytes) {
     const auto serving = service.lock();
     const auto publication = watched.lock();
     if (!serving || !publication) return;

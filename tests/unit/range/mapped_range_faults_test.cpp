@@ -170,6 +170,32 @@ TEST_F(MappedRangeFaults, AMapThatIsReportedAsFailedDoesNotStay) {
   EXPECT_EQ(range.append(6_MiB), 0u);
 }
 
+TEST_F(MappedRangeFaults, AMapThatIsReportedAsFailedAndCannotBeUndoneIsInQuarantine) {
+  auto range = MappedRange::create(machine_.driver(), pages());
+  machine_.faults().inject({EntryPoint::cuMemMap, 2, abi::CUDA_ERROR_UNKNOWN, driver::FaultTiming::after, false});
+  machine_.fail(EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN);  // of that one, before those that were mapped well
+  EXPECT_FALSE(range.try_append(6_MiB));
+  ASSERT_EQ(range.quarantined().size(), 1U);
+  EXPECT_EQ(range.quarantined()[0].offset, 2_MiB);
+  EXPECT_EQ(clean_up_.failures.size(), 1U);
+  clean_up_.failures.clear();
+  EXPECT_EQ(machine_.alive().handles, 1U) << "its memory stays with it";
+  EXPECT_EQ(range.append(6_MiB), 0U) << "which unmaps it first";
+  EXPECT_TRUE(range.quarantined().empty());
+  range.close();
+  EXPECT_EQ(machine_.alive(), Alive{});
+}
+
+// Where nothing was mapped there is nothing to undo, and nothing to complain of.
+TEST_F(MappedRangeFaults, AMapThatFailedIsNotInQuarantine) {
+  auto range = MappedRange::create(machine_.driver(), pages());
+  machine_.fail(EntryPoint::cuMemMap, 2, abi::CUDA_ERROR_UNKNOWN);
+  EXPECT_FALSE(range.try_append(6_MiB));
+  EXPECT_TRUE(range.quarantined().empty());
+  EXPECT_TRUE(clean_up_.failures.empty());
+  EXPECT_EQ(machine_.alive().handles, 0U);
+}
+
 TEST_F(MappedRangeFaults, C35_KeysAndValuesGrowTogetherOrNotAtAll) {
   auto keys = MappedRange::create(machine_.driver(), pages());
   auto values = MappedRange::create(machine_.driver(), pages());
