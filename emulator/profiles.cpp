@@ -26,8 +26,8 @@ Profile h200_580() {
 #define CUVMM_ATTRIBUTE(name, value) {CU_DEVICE_ATTRIBUTE_##name, value},
 #include "emulator/profiles/h200-580/attributes.def"
   };
-  // The one attribute that differs from the recorded machine: the emulated driver has no multicast objects, and says
-  // so.
+  // The one attribute that differs from the recorded machine, on which no multicast call may be made: this profile is
+  // what was recorded, and nothing of multicast was.
   profile.attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 0;
   return profile;
 }
@@ -83,7 +83,27 @@ Profile gb200() {
   return profile;
 }
 
-constexpr std::array builders{h200_580, no_vmm, no_descriptors, no_compression, no_rdma, gb200};
+Profile h200_multicast() {
+  Profile profile = h200_580();
+  profile.name = "h200-multicast";
+  profile.summary = "h200-580 with multicast between its devices, as the documentation has it";
+  profile.attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 1;
+  profile.multicast_granularity = 2 * mebibyte;
+  profile.multicast_recommended = 512 * mebibyte;
+  profile.multicast_slots = 128;
+  return profile;
+}
+
+Profile h200_590() {
+  Profile profile = h200_multicast();
+  profile.name = "h200-590";
+  profile.summary = "h200-multicast with driver 590 (CUDA 13.1), whose binds to multicast objects can name the device";
+  profile.driver_version = 13010;
+  return profile;
+}
+
+constexpr std::array builders{h200_580, no_vmm, no_descriptors, no_compression,
+                              no_rdma,  gb200,  h200_multicast, h200_590};
 
 }  // namespace
 
