@@ -22,6 +22,9 @@ Profile h200_580() {
   profile.device_memory_reserved = 552402944;
   profile.granularity = 2 * mebibyte;
   profile.host_memory = std::uint64_t{128} * 1024 * mebibyte;
+  profile.multicast_granularity = 2 * mebibyte;
+  profile.multicast_recommended = 512 * mebibyte;
+  profile.multicast_slots = 128;
   profile.attributes = {
 #define CUVMM_ATTRIBUTE(name, value) {CU_DEVICE_ATTRIBUTE_##name, value},
 #include "emulator/profiles/h200-580/attributes.def"
@@ -88,9 +91,6 @@ Profile h200_multicast() {
   profile.name = "h200-multicast";
   profile.summary = "h200-580 with multicast between its devices, as the documentation has it";
   profile.attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 1;
-  profile.multicast_granularity = 2 * mebibyte;
-  profile.multicast_recommended = 512 * mebibyte;
-  profile.multicast_slots = 128;
   return profile;
 }
 

@@ -16,6 +16,7 @@ void AliasTracker::end(Launch launch) noexcept {
   if (ended.empty()) return;
   for (const auto& [file, written] : ended.mapped().written) {
     const auto writes = writes_.find(file);
+    if (writes == writes_.end()) continue;  // others wrote over all of it
     writes->second.clear_if([&](const Write& write) { return write.launch == launch; });
     if (writes->second.empty()) writes_.erase(writes);
   }

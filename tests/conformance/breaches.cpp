@@ -375,7 +375,11 @@ std::map<Rule, Breach> multicast_breaches() {
           return driver->cuMulticastAddDevice(object, 1);
         }}},
       {Rule::multicast_team_complete,
-       {two_devices, [](const DriverPointer& driver) { return bind(*driver, multicast_object(*driver, 2)); }}},
+       {[two_devices](Configuration& c) {
+          two_devices(c);
+          c.multicast_wait = 100;  // for programs with more threads than they know of
+        },
+        [](const DriverPointer& driver) { return bind(*driver, multicast_object(*driver, 2)); }}},
       {Rule::multicast_bind_range,
        {with_multicast, [](const DriverPointer& driver) { return bind(*driver, multicast_team(*driver), 4096); }}},
       {Rule::multicast_bind_once, {with_multicast, bind_twice}},

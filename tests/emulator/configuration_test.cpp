@@ -146,7 +146,6 @@ TEST(ConfigurationFromEnvironment, SaysHowMulticastBehaves) {
   EXPECT_EQ(configuration.multicast_failures[1].times, 0);
   EXPECT_EQ(configuration.multicast_failures[2].kind, MulticastFailure::Kind::out_of_memory);
   EXPECT_EQ(from("profile=h200-multicast").multicast_slot_count(), 128);
-  EXPECT_EQ(from("profile=h200-580").multicast_slot_count(), 0);
   for (const char* const bad : {"0", "0:", "x:not-ready", "-1:not-ready", "0:broken", "0:not-ready:", "0:not-ready:0",
                                 "0:not-ready:x", "0:not-ready:1:2", "0not-ready"})
     expect_parts(refusal((std::string("multicast-bind-fails=") + bad).c_str()), {"multicast-bind-fails", "not-ready"});

@@ -406,6 +406,31 @@ TEST_F(AliasFences, TheEndOfALaunchIsOne) {
   EXPECT_ANSWER(SUCCESS, *team.cuda, cuCtxSynchronize());
 }
 
+// Two launches at once write the same bytes; whichever ends first, the other's end finds what is left.
+TEST_F(AliasFences, LaunchesWriteOverEachOther) {
+  Configuration configuration = with_multicast(2);
+  configuration.kernels = {body(
+      {sizeof(std::uint64_t), sizeof(std::uint64_t)},
+      [](const KernelArguments& given) {
+        return std::vector<KernelView>{{given.get<std::uint64_t>(0), 4, true, 4, true}};
+      },
+      [](const KernelCall& call) {
+        multimem::Accesses(call).store<Form{.type = Type::u32}>(0, 0, std::array{1U});
+        return call.tries < call.arguments.get<std::uint64_t>(1) ? KernelProgress::again : KernelProgress::done;
+      })};
+  Team team(configuration);
+  team.set_up();
+  for (const auto& [first, second] : {std::pair<std::uint64_t, std::uint64_t>{0, 9}, {9, 0}, {5, 5}}) {
+    team.cuda.use(0);
+    EXPECT_EQ(team.cuda.launch(team.cuda.function("body"), nullptr, team.multicast, first), CUDA_SUCCESS);
+    team.cuda.use(1);
+    EXPECT_EQ(team.cuda.launch(team.cuda.function("body"), nullptr, team.multicast, second), CUDA_SUCCESS);
+    EXPECT_ANSWER(SUCCESS, *team.cuda, cuCtxSynchronize());
+    team.cuda.use(0);
+    EXPECT_ANSWER(SUCCESS, *team.cuda, cuCtxSynchronize());
+  }
+}
+
 TEST_F(AliasFences, TheFaithfulModeWarns) {
   EXPECT_EQ(ends_in(
                 [](const multimem::Accesses& memory) {
