@@ -81,6 +81,7 @@ void revoke(const Mapping& mapping, const Location& location) {
 AccessRights access(const Mapping& mapping, const Location& location) {
   const abi::CUmemLocation converted = driver::to_abi(location);
   unsigned long long flags = 0;
+  if (mapping.size() == 0) raise(owns_nothing("cuvmm::access", "mapping"));
   call<EntryPoint::cuMemGetAccess>(mapping.driver().interface(), &flags, &converted, mapping.address().value);
   return static_cast<AccessRights>(flags);
 }

@@ -54,15 +54,15 @@ AddressReservation AddressReservation::create(const Driver& driver, std::size_t 
 }
 
 DeviceAddress AddressReservation::address() const noexcept {
-  return state_->address;
+  return state_ ? state_->address : DeviceAddress();
 }
 
 std::size_t AddressReservation::size() const noexcept {
-  return state_->size;
+  return state_ ? state_->size : 0;
 }
 
-const Driver& AddressReservation::driver() const noexcept {
-  return state_->driver;
+const Driver& AddressReservation::driver() const {
+  return owned(state_, "AddressReservation::driver", "reservation").driver;
 }
 
 AddressReservation AddressReservation::adopt(const Driver& driver, DeviceAddress address, std::size_t bytes) {

@@ -146,9 +146,9 @@ std::vector<std::string> MappedRange::Impl::pins() const {
 }
 
 RangeObservation MappedRange::Impl::observe(RangeObserver observer) {
-  if (!observer.before_unmap && !observer.after_map)
+  if (!observer.before_unmap && !observer.after_map && !observer.after_unmap)
     raise(refusal("MappedRange::observe", {}, "The observer is empty: it has no function to call",
-                  "Set before_unmap, after_map, or both"));
+                  "Set before_unmap, after_map or after_unmap"));
   std::erase_if(observers_, [](const auto& each) { return each.expired(); });
   auto kept = std::make_shared<const RangeObserver>(std::move(observer));
   observers_.push_back(kept);
@@ -312,19 +312,23 @@ std::vector<DeviceOrdinal> MappedRange::grant_where_reachable(std::span<const De
                       })
       .value();
 }
-StreamUses& MappedRange::uses() noexcept {
-  return *impl_->uses_;
+StreamUses& MappedRange::uses() {
+  return *owned(impl_, "MappedRange::uses", "range").uses_;
+}
+std::optional<CaptureId> MappedRange::used_on(CUstream_st* stream) {
+  return owned(impl_, "MappedRange::used_on", "range").uses_->used_on(stream);
+}
+void MappedRange::no_longer_used_on(CUstream_st* stream) {
+  owned(impl_, "MappedRange::no_longer_used_on", "range").uses_->no_longer_used_on(stream);
 }
 RangePin MappedRange::pin(std::string reason) {
-  if (!impl_) raise(Impl::nothing_left("MappedRange::pin"));
-  return impl_->pin(std::move(reason));
+  return owned(impl_, "MappedRange::pin", "range").pin(std::move(reason));
 }
 std::vector<std::string> MappedRange::pins() const {
   return impl_ ? impl_->pins() : std::vector<std::string>();
 }
 RangeObservation MappedRange::observe(RangeObserver observer) {
-  if (!impl_) raise(Impl::nothing_left("MappedRange::observe"));
-  return impl_->observe(std::move(observer));
+  return owned(impl_, "MappedRange::observe", "range").observe(std::move(observer));
 }
 DeviceAddress MappedRange::address() const noexcept {
   return impl_ ? impl_->addresses_->address() : DeviceAddress();
@@ -344,11 +348,12 @@ std::size_t MappedRange::granularity() const noexcept {
 std::uint64_t MappedRange::generation() const noexcept {
   return impl_ ? impl_->generation_ : 0;
 }
-const MemoryProperties& MappedRange::properties() const noexcept {
-  return impl_->properties_;
+const MemoryProperties& MappedRange::properties() const {
+  return owned(impl_, "MappedRange::properties", "range").properties_;
 }
 const std::vector<AccessGrant>& MappedRange::grants() const noexcept {
-  return impl_->grants_;
+  static const std::vector<AccessGrant> none;
+  return impl_ ? impl_->grants_ : none;
 }
 std::vector<ChunkInfo> MappedRange::chunks() const {
   std::vector<ChunkInfo> infos;
@@ -367,11 +372,11 @@ SharedPhysicalMemory MappedRange::memory_at(std::size_t offset) const {
   if (found == impl_->chunks_.end() || found->first > offset) return {};
   return found->second;
 }
-const Driver& MappedRange::driver() const noexcept {
-  return impl_->driver();
+const Driver& MappedRange::driver() const {
+  return owned(impl_, "MappedRange::driver", "range").driver();
 }
-const std::shared_ptr<PhysicalSource>& MappedRange::source() const noexcept {
-  return impl_->options_.source;
+const std::shared_ptr<PhysicalSource>& MappedRange::source() const {
+  return owned(impl_, "MappedRange::source", "range").options_.source;
 }
 
 void append_all(std::span<const RangeAppend> appends) {

@@ -55,13 +55,19 @@ Mapping Mapping::create(const AddressReservation& reservation, std::size_t offse
   return try_create(reservation, offset, memory).value();
 }
 
+Mapping::Mapping(Mapping&& other) noexcept
+    : reservation_(std::move(other.reservation_)),
+      memory_(std::move(other.memory_)),
+      address_(std::exchange(other.address_, DeviceAddress())),
+      size_(std::exchange(other.size_, 0)) {}
+
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   if (this == &other) return *this;
   const Mapping previous(std::move(*this));  // unmapped at the end of this function
   reservation_ = std::move(other.reservation_);
   memory_ = std::move(other.memory_);
-  address_ = other.address_;
-  size_ = other.size_;
+  address_ = std::exchange(other.address_, DeviceAddress());
+  size_ = std::exchange(other.size_, 0);
   return *this;
 }
 
@@ -69,12 +75,12 @@ Mapping::~Mapping() {
   if (reservation_) clean_up<EntryPoint::cuMemUnmap>(reservation_->driver.interface(), address_.value, size_);
 }
 
-Location Mapping::location() const noexcept {
-  return memory_->properties.location;
+Location Mapping::location() const {
+  return owned(memory_, "Mapping::location", "mapping").properties.location;
 }
 
-const Driver& Mapping::driver() const noexcept {
-  return reservation_->driver;
+const Driver& Mapping::driver() const {
+  return owned(reservation_, "Mapping::driver", "mapping").driver;
 }
 
 void Mapping::unmap() {
@@ -82,6 +88,7 @@ void Mapping::unmap() {
   call<EntryPoint::cuMemUnmap>(reservation_->driver.interface(), address_.value, size_);
   reservation_.reset();
   memory_.reset();
+  address_ = {};
   size_ = 0;
 }
 

@@ -136,7 +136,8 @@ PhysicalMemory PhysicalMemory::retain(const Driver& driver, DeviceAddress addres
   return try_retain(driver, address).value();
 }
 
-unsigned long long PhysicalMemory::give_out() noexcept {
+unsigned long long PhysicalMemory::give_out() {
+  if (!state_) raise(owns_nothing("PhysicalMemory::give_out", "memory"));
   const unsigned long long handle = state_->handle;
   state_->owned = false;
   state_.reset();
@@ -159,19 +160,19 @@ std::size_t PhysicalMemory::rounded_up(const Driver& driver, const MemoryPropert
 }
 
 std::size_t PhysicalMemory::size() const noexcept {
-  return state_->size;
+  return state_ ? state_->size : 0;
 }
 
-const MemoryProperties& PhysicalMemory::properties() const noexcept {
-  return state_->properties;
+const MemoryProperties& PhysicalMemory::properties() const {
+  return owned(state_, "PhysicalMemory::properties", "memory").properties;
 }
 
-const Driver& PhysicalMemory::driver() const noexcept {
-  return state_->driver;
+const Driver& PhysicalMemory::driver() const {
+  return owned(state_, "PhysicalMemory::driver", "memory").driver;
 }
 
 unsigned long long PhysicalMemory::handle() const noexcept {
-  return state_->handle;
+  return state_ ? state_->handle : 0;
 }
 
 void PhysicalMemory::release() {

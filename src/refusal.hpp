@@ -41,4 +41,12 @@ inline bool is_shortage(const Failure& failure) noexcept {
                      "Use an owner until then only, or assign another to it");
 }
 
+// What the pointer of an owner points to; throws InvalidUse where it owns nothing any more.
+template <class Pointer>
+[[nodiscard]] auto& owned(const Pointer& pointer, std::string_view call, std::string_view what) {
+  if (!pointer) [[unlikely]]
+    raise(owns_nothing(call, what));
+  return *pointer;
+}
+
 }  // namespace cuvmm

@@ -47,9 +47,11 @@ Entries those_that_are(State state, const Entries& entries) {
 
 [[gnu::cold]] Failure is_asleep(const Entry& entry) {
   const bool changes = entry.state == State::changing;
-  return invalid_use("SleepableRange::range", entry.description(),
-                     changes ? "It is falling asleep or waking, in another thread" : "It is asleep: nothing is mapped",
-                     fmt::format("Wake it first: SleepableMemory::wake(\"{}\")", entry.tag));
+  return invalid_use(
+      "SleepableRange::range", entry.description(),
+      changes ? "It is falling asleep or waking, by a call that has not returned" : "It is asleep: nothing is mapped",
+      changes ? "Use it when that call has returned and it is awake; an observer is told what changes"
+              : fmt::format("Wake it first: SleepableMemory::wake(\"{}\")", entry.tag));
 }
 
 }  // namespace
@@ -71,24 +73,28 @@ std::string_view to_string(SleepingContent content) noexcept {
 // --- One range.
 
 MappedRange& SleepableRange::range() {
-  if (entry_->state != State::awake) raise(is_asleep(*entry_));
-  return entry_->range;
+  Entry& entry = owned(entry_, "SleepableRange::range", "sleepable range");
+  if (entry.state != State::awake) raise(is_asleep(entry));
+  return entry.range;
 }
 const MappedRange& SleepableRange::range() const {
-  if (entry_->state != State::awake) raise(is_asleep(*entry_));
-  return entry_->range;
+  const Entry& entry = owned(entry_, "SleepableRange::range", "sleepable range");
+  if (entry.state != State::awake) raise(is_asleep(entry));
+  return entry.range;
 }
 DeviceAddress SleepableRange::address() const noexcept {
-  return entry_->address;
+  return entry_ ? entry_->address : DeviceAddress();
 }
 bool SleepableRange::asleep() const noexcept {
-  return entry_->state != State::awake;
+  return entry_ && entry_->state != State::awake;
 }
 const std::string& SleepableRange::tag() const noexcept {
-  return entry_->tag;
+  static const std::string none;
+  return entry_ ? entry_->tag : none;
 }
 const std::string& SleepableRange::name() const noexcept {
-  return entry_->name;
+  static const std::string none;
+  return entry_ ? entry_->name : none;
 }
 
 // --- Groups.
@@ -233,7 +239,7 @@ Result<SleepReport> SleepableMemory::Impl::sleep(std::span<const std::string> ta
   auto claimed = claim("SleepableMemory::sleep", tags, wait);
   if (!claimed) return claimed.failure();
   const sleep::Change change(those_that_are(State::awake, claimed->entries()), State::awake);
-  sleep::FallingAsleep attempt(driver_, change.entries());
+  sleep::FallingAsleep attempt(driver_, change.entries(), those_that_are(State::asleep, claimed->entries()));
   const auto result = fall_asleep(attempt, options, wait, copy_options());
   if (!result) return result.failure();
   return attempt.give_back();
@@ -276,8 +282,10 @@ SleepableMemory SleepableMemory::create(const Driver& driver, const SleepableMem
 
 SleepableRange SleepableMemory::add(std::string tag, MappedRange&& range, const SleepPolicy& policy, std::string name) {
   constexpr std::string_view adding = "SleepableMemory::add";
+  Impl& all = owned(impl_, adding, "sleepable memory");
   if (tag.empty()) raise(invalid_use(adding, "tag = ''", "A group has a name", "Choose one, such as \"weights\""));
-  if (range.driver() != impl_->driver_)
+  if (range.granularity() == 0) raise(owns_nothing(adding, fmt::format("tag = '{}', range", tag)));
+  if (range.driver() != all.driver_)
     raise(invalid_use(adding, fmt::format("tag = '{}'", tag), "The range is of another driver",
                       "Make the range and the sleepable memory with one Driver"));
   if (policy.content > SleepingContent::file)
@@ -286,12 +294,12 @@ SleepableRange SleepableMemory::add(std::string tag, MappedRange&& range, const 
   std::list<std::weak_ptr<Entry>> member(1);  // what may fail comes before the range is taken
   auto entry = std::make_shared<Entry>(std::move(tag), std::move(name), std::move(range), policy);
   member.front() = entry;
-  impl_->add(member);
+  all.add(member);
   return SleepableRange(std::move(entry));
 }
 
 Result<SleepReport> SleepableMemory::try_sleep(std::span<const std::string> tags, const SleepOptions& options) try {
-  return impl_->sleep(tags, options);
+  return owned(impl_, "SleepableMemory::sleep", "sleepable memory").sleep(tags, options);
 } catch (const Error& error) {  // of a context that could not be had
   return error.failure();
 }
@@ -306,7 +314,7 @@ SleepReport SleepableMemory::sleep(const std::string& tag, const SleepOptions& o
 }
 
 Result<WakeReport> SleepableMemory::try_wake(std::span<const std::string> tags) try {
-  return impl_->wake(tags);
+  return owned(impl_, "SleepableMemory::wake", "sleepable memory").wake(tags);
 } catch (const Error& error) {
   return error.failure();
 }
@@ -321,6 +329,7 @@ WakeReport SleepableMemory::wake(const std::string& tag) {
 }
 
 std::vector<std::string> SleepableMemory::tags() const {
+  if (!impl_) return {};
   Tags tags;
   for (const auto& each : impl_->living()) tags.insert(each->tag);
   return {tags.begin(), tags.end()};
@@ -329,7 +338,7 @@ std::vector<std::string> SleepableMemory::tags() const {
 GroupState SleepableMemory::state(const std::string& tag) const {
   std::size_t ranges = 0;
   std::size_t awake = 0;
-  for (const auto& each : impl_->living())
+  for (const auto& each : owned(impl_, "SleepableMemory::state", "sleepable memory").living())
     if (each->tag == tag) {
       ++ranges;
       if (each->state == State::awake) ++awake;
@@ -342,6 +351,7 @@ GroupState SleepableMemory::state(const std::string& tag) const {
 }
 
 SleepHoldings SleepableMemory::holdings() const {
+  if (!impl_) return {};
   const auto claim =
       impl_->claim("SleepableMemory::holdings", std::nullopt, std::min(impl_->options_.device_wait, longest_wait))
           .value();
@@ -355,7 +365,7 @@ SleepHoldings SleepableMemory::holdings() const {
       if (mapped.insert(&memory.memory()).second) held.awake_bytes += chunk.bytes;
     }
     for (const sleep::Place& place : each->places)
-      if (!place.mapped && known.insert(place.memory.get()).second) held.asleep_bytes += place.memory->bytes;
+      if (!place.memory->memory && known.insert(place.memory.get()).second) held.asleep_bytes += place.memory->bytes;
     if (!each->backup) continue;
     switch (each->backup->kind()) {
       case SleepingContent::pinned:
@@ -374,8 +384,8 @@ SleepHoldings SleepableMemory::holdings() const {
   return held;
 }
 
-const Driver& SleepableMemory::driver() const noexcept {
-  return impl_->driver_;
+const Driver& SleepableMemory::driver() const {
+  return owned(impl_, "SleepableMemory::driver", "sleepable memory").driver_;
 }
 
 }  // namespace cuvmm

@@ -27,8 +27,8 @@ struct AccessGrant {
 // Sets the rights of some locations to the whole mapping in one call of the driver (guide 4.16.2.5; cuMemSetAccess);
 // those of other locations stay. Of two grants for one location the later one counts. Rights end when the memory is
 // unmapped. If one grant is refused, none takes effect. Taking a right away does not wait for the device: see Mapping.
-// Throws InvalidUse for an empty list or a location that there is not, NotSupported where it cannot reach the memory.
-// Thread-safe.
+// Throws InvalidUse for an empty list, for rights or a location that there is not, and for the host where the memory is
+// a device's; NotSupported for a device that cannot reach the memory. Thread-safe.
 void grant(const Mapping& mapping, std::span<const AccessGrant> grants);
 void grant(const Mapping& mapping, std::span<const Location> locations, AccessRights rights);
 void grant(const Mapping& mapping, const Location& location, AccessRights rights);

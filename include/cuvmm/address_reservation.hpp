@@ -17,7 +17,8 @@ class Mapping;
 // share the ownership, so it is given back when the owner and all its mappings are gone. Destruction never throws: a
 // failure goes to the clean-up failure handler.
 //
-// Different objects may be used from different threads. A moved-from one may only be assigned to or destroyed.
+// Different objects may be used from different threads. A moved-from one may be assigned to or destroyed, and asked for
+// its address and size, which are 0; all else is refused (InvalidUse).
 class AddressReservation {
  public:
   // Reserves `bytes` bytes, a multiple of the granularity. `alignment` is 0 for the driver's own or a power of two;
@@ -43,7 +44,7 @@ class AddressReservation {
 
   [[nodiscard]] DeviceAddress address() const noexcept;
   [[nodiscard]] std::size_t size() const noexcept;  // bytes
-  [[nodiscard]] const Driver& driver() const noexcept;
+  [[nodiscard]] const Driver& driver() const;
 
   // Gives the range to the caller, who frees it with cuMemAddressFree, whole; answers its address. Afterwards the
   // object is as moved from. Throws InvalidUse while a mapping is left, and then still owns the range. Makes no driver

@@ -32,15 +32,16 @@ namespace cuvmm {
 // rights and address are as before. Copies need a current context (CurrentContext) whose device may access the memory.
 //
 // Thread-safety: uses() and what it offers may be called by any thread at any time; all else by one thread at a time. A
-// moved-from buffer may only be assigned to or destroyed.
+// moved-from or closed buffer may be assigned to or destroyed, and asked for its numbers, which are 0, and its lists,
+// which are empty; all else is refused (InvalidUse).
 class DeviceBuffer {
  public:
   // Reserves the addresses; throws as MappedRange::create.
   [[nodiscard]] static DeviceBuffer create(const Driver& driver, const MappedRangeOptions& options = {});
   [[nodiscard]] static Result<DeviceBuffer> try_create(const Driver& driver, const MappedRangeOptions& options = {});
 
-  DeviceBuffer(DeviceBuffer&&) noexcept = default;
-  DeviceBuffer& operator=(DeviceBuffer&&) noexcept = default;
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
   ~DeviceBuffer() = default;
@@ -101,9 +102,9 @@ class DeviceBuffer {
 
   // --- Uses: see StreamUses. Told once, they hold for all addresses that the buffer has, had or will have.
 
-  [[nodiscard]] StreamUses& uses() noexcept { return *uses_; }
-  std::optional<CaptureId> used_on(CUstream_st* stream) { return uses_->used_on(stream); }
-  void no_longer_used_on(CUstream_st* stream) { uses_->no_longer_used_on(stream); }
+  [[nodiscard]] StreamUses& uses();
+  std::optional<CaptureId> used_on(CUstream_st* stream);
+  void no_longer_used_on(CUstream_st* stream);
 
   // --- Former addresses that are not released; with a retire queue only those for which it had no room.
 
@@ -127,13 +128,14 @@ class DeviceBuffer {
   // address, or something about its pages, compares it.
   [[nodiscard]] std::uint64_t generation() const noexcept { return earlier_generations_ + range_.generation(); }
   [[nodiscard]] const MappedRange& range() const noexcept { return range_; }  // where the memory lies now
-  [[nodiscard]] const Driver& driver() const noexcept { return range_.driver(); }
+  [[nodiscard]] const Driver& driver() const { return range_.driver(); }
 
   // count * element_bytes. Throws InvalidUse where that is more than any machine has addresses.
   [[nodiscard]] static std::size_t bytes_of(std::size_t count, std::size_t element_bytes);
 
  private:
   DeviceBuffer(MappedRange range, const MappedRangeOptions& options);
+  [[nodiscard]] StreamUses& uses_for(std::string_view function);
   Result<void> move_to_grow(std::size_t bytes);
   [[nodiscard]] Result<MappedRange> reserve_elsewhere(std::size_t needed) const;
   void give_up(MappedRange next) noexcept;

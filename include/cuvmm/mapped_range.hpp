@@ -92,6 +92,9 @@ struct RangeObserver {
   // After bytes were mapped or replaced, granted and may be used, or stayed although before_unmap was told of them; an
   // exception goes to the clean-up failure handler.
   std::function<void(std::size_t offset, std::size_t bytes)> after_map{};
+  // After bytes that before_unmap was told of are the range's no more: unmapped, given to its retire queue, or gone
+  // with it. An exception goes to the clean-up failure handler.
+  std::function<void(std::size_t offset, std::size_t bytes)> after_unmap{};
 };
 
 class DeviceBuffer;
@@ -140,9 +143,9 @@ class RangeObservation {
 //   own, that of other devices, and memory that other ranges have mapped too (aliases).
 // - Its grants belong to the range: every chunk that is mapped later gets them. Memory that a granted location cannot
 //   reach is refused.
-// - Each change happens as a whole or not at all: after an exception, or a Failure from a try_ function, size, content
-//   and grants are as before. If undoing a change fails, the chunk is quarantined: reported to the clean-up failure
-//   handler, kept out of use, listed by quarantined().
+// - Each change happens as a whole or not at all: after an exception, or a Failure from a try_ function, size, content,
+//   capacity and grants are as before. If undoing a change fails, the chunk is quarantined: reported to the clean-up
+//   failure handler, kept out of use, listed by quarantined().
 // - Nothing is unmapped under running work, if the range is told what uses it: used_on(). Unmapping goes through the
 //   retire queue, or waits for the device. The destructor does the same and never throws.
 //
@@ -152,7 +155,8 @@ class RangeObservation {
 // Thread-safety: uses() and what it offers may be called by any thread at any time; all else by one thread at a time.
 // No lock is held while the driver, an observer or a hook is called; those may ask the range that calls them, and
 // change others, but changing that range itself is refused. A moved-from or closed range may be
-// assigned to or destroyed, and asked for its numbers, which are 0; changes of it are refused.
+// assigned to or destroyed, and asked for its numbers, which are 0, and its lists, which are empty; all else is refused
+// (InvalidUse).
 class MappedRange {
  public:
   // Reserves the addresses; nothing is mapped yet. Throws InvalidUse for options that clash, OutOfAddressSpace, and
@@ -267,13 +271,13 @@ class MappedRange {
 
   // --- Uses: see StreamUses for events and captures.
 
-  [[nodiscard]] StreamUses& uses() noexcept;
+  [[nodiscard]] StreamUses& uses();
   // Work of this stream may use the range, from now on and until no_longer_used_on(), which is due before the stream is
   // destroyed. May be told before the work is given to the stream or after, but before the range is changed. Of a
   // stream that is being captured it answers the number of the capture, which uses().graph_gone() has to be told when
   // the graph is gone.
-  std::optional<CaptureId> used_on(CUstream_st* stream) { return uses().used_on(stream); }
-  void no_longer_used_on(CUstream_st* stream) { uses().no_longer_used_on(stream); }
+  std::optional<CaptureId> used_on(CUstream_st* stream);
+  void no_longer_used_on(CUstream_st* stream);
 
   // --- Others that hold on to the range.
 
@@ -298,15 +302,15 @@ class MappedRange {
   // compares it.
   [[nodiscard]] std::uint64_t generation() const noexcept;
   // Of the chunks that it creates: as they were asked for until there is one, then as they were got.
-  [[nodiscard]] const MemoryProperties& properties() const noexcept;
+  [[nodiscard]] const MemoryProperties& properties() const;
   [[nodiscard]] const std::vector<AccessGrant>& grants() const noexcept;
   [[nodiscard]] std::vector<ChunkInfo> chunks() const;  // by offset
   [[nodiscard]] std::vector<ChunkInfo> quarantined() const;
   // The whole memory of the chunk that the offset lies in; empty where nothing is mapped. To append it elsewhere makes
   // an alias; holding it keeps it from going back to its source.
   [[nodiscard]] SharedPhysicalMemory memory_at(std::size_t offset) const;
-  [[nodiscard]] const Driver& driver() const noexcept;
-  [[nodiscard]] const std::shared_ptr<PhysicalSource>& source() const noexcept;
+  [[nodiscard]] const Driver& driver() const;
+  [[nodiscard]] const std::shared_ptr<PhysicalSource>& source() const;
 
  private:
   class Impl;

@@ -17,7 +17,8 @@ namespace cuvmm {
 // context with it. So wait for all work on the range, asynchronous copies and memsets included, before a mapping is
 // destroyed. Destruction never throws: a failure goes to the clean-up failure handler.
 //
-// Different objects may be used from different threads. A moved-from one may only be assigned to or destroyed.
+// Different objects may be used from different threads. A moved-from one may be assigned to or destroyed, and asked for
+// its address and size, which are 0; all else is refused (InvalidUse).
 class Mapping {
  public:
   // Maps all of `memory` at `offset` bytes into the reservation. Throws InvalidUse if it would not end inside the
@@ -30,7 +31,7 @@ class Mapping {
   [[nodiscard]] static Result<Mapping> try_create(const AddressReservation& reservation, std::size_t offset,
                                                   const PhysicalMemory& memory);
 
-  Mapping(Mapping&& other) noexcept = default;
+  Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -40,8 +41,8 @@ class Mapping {
   [[nodiscard]] std::size_t size() const noexcept {  // bytes
     return size_;
   }
-  [[nodiscard]] Location location() const noexcept;  // where its memory lies
-  [[nodiscard]] const Driver& driver() const noexcept;
+  [[nodiscard]] Location location() const;  // where its memory lies
+  [[nodiscard]] const Driver& driver() const;
 
   // Unmaps now; afterwards the object is as moved from. Throws Error if the driver refuses, and then still owns the
   // mapping.

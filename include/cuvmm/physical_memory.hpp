@@ -21,7 +21,8 @@ class RangeAddresses;
 // granted and released as a whole. Its mappings share the ownership, so it is given back when the owner and all its
 // mappings are gone. Destruction never throws: a failure goes to the clean-up failure handler.
 //
-// Different objects may be used from different threads. A moved-from one may only be assigned to or destroyed.
+// Different objects may be used from different threads. A moved-from one may be assigned to or destroyed, and asked for
+// its size and handle, which are 0; all else is refused (InvalidUse).
 class PhysicalMemory {
  public:
   // Creates memory of exactly `bytes` bytes. Throws InvalidUse if that is not a multiple of the granularity (see
@@ -65,13 +66,13 @@ class PhysicalMemory {
   ~PhysicalMemory() = default;
 
   [[nodiscard]] std::size_t size() const noexcept;  // bytes
-  [[nodiscard]] const MemoryProperties& properties() const noexcept;
-  [[nodiscard]] const Driver& driver() const noexcept;
+  [[nodiscard]] const MemoryProperties& properties() const;
+  [[nodiscard]] const Driver& driver() const;
   [[nodiscard]] unsigned long long handle() const noexcept;  // the driver's CUmemGenericAllocationHandle
 
   // Gives the reference to the caller, who releases it with cuMemRelease: the driver's handle. Mappings that are left
   // stay as they are, and unmap what they mapped. Afterwards the object is as moved from. Makes no driver call.
-  [[nodiscard]] unsigned long long give_out() noexcept;
+  [[nodiscard]] unsigned long long give_out();
 
   // Releases the handle now, which is legal while mappings are left: the driver keeps the memory until they are gone.
   // Afterwards the object is as moved from. Throws Error if the driver refuses, and then still owns the handle.
@@ -80,6 +81,7 @@ class PhysicalMemory {
  private:
   friend class Mapping;
   friend class PhysicalSource;
+  friend class SharedPhysicalMemory;
   friend class range::RangeAddresses;
   struct State;
   explicit PhysicalMemory(std::shared_ptr<State> state) noexcept;

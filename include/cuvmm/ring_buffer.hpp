@@ -46,13 +46,20 @@ struct RingBufferOptions {
 // (cuvmm/gpu/proxy_fence.cuh) before it tells others, and whoever reads calls it once it was told.
 //
 // Thread-safety: one thread may produce (write_window, commit, write) while another consumes (read_window, release,
-// read); positions and uses() may be asked by any thread; all else by one thread alone. A moved-from ring may only be
-// assigned to or destroyed.
+// read); positions and uses() may be asked by any thread; all else by one thread alone. A moved-from or closed ring may
+// be assigned to or destroyed, and asked for its numbers, which are 0, and for windows, of which it has none; all else
+// is refused (InvalidUse).
 class RingBuffer {
  public:
   // Throws InvalidUse for no bytes and for options that clash, and what PhysicalSource::acquire and MappedRange throw.
   [[nodiscard]] static RingBuffer create(const Driver& driver, const RingBufferOptions& options);
   [[nodiscard]] static Result<RingBuffer> try_create(const Driver& driver, const RingBufferOptions& options);
+
+  RingBuffer(RingBuffer&& other) noexcept;
+  RingBuffer& operator=(RingBuffer&& other) noexcept;
+  RingBuffer(const RingBuffer&) = delete;
+  RingBuffer& operator=(const RingBuffer&) = delete;
+  ~RingBuffer() = default;
 
   // --- Windows.
 
@@ -87,7 +94,7 @@ class RingBuffer {
   [[nodiscard]] std::size_t readable() const noexcept;  // bytes
   [[nodiscard]] std::size_t writable() const noexcept;  // bytes
   [[nodiscard]] const MappedRange& range() const noexcept { return range_; }
-  [[nodiscard]] const Driver& driver() const noexcept { return range_.driver(); }
+  [[nodiscard]] const Driver& driver() const { return range_.driver(); }
 
   // --- Rights and uses, as of MappedRange: for both addresses of each byte.
 
@@ -95,16 +102,17 @@ class RingBuffer {
     range_.grant(location, rights);
   }
   void revoke(const Location& location) { range_.revoke(location); }
-  [[nodiscard]] StreamUses& uses() noexcept { return range_.uses(); }
+  [[nodiscard]] StreamUses& uses() { return range_.uses(); }
   std::optional<CaptureId> used_on(CUstream_st* stream) { return range_.used_on(stream); }
   void no_longer_used_on(CUstream_st* stream) { range_.no_longer_used_on(stream); }
 
   // Gives everything back now; afterwards it is as moved from. As MappedRange::close().
-  void close() { range_.close(); }
+  void close();
 
  private:
   struct Positions;
   RingBuffer(MappedRange range, std::size_t size);
+  void require_ring(std::string_view function) const;
   [[nodiscard]] DeviceAddress at(std::uint64_t position) const noexcept;
 
   MappedRange range_;

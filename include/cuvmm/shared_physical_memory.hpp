@@ -18,9 +18,9 @@ class SharedPhysicalMemory {
  public:
   SharedPhysicalMemory() noexcept = default;
 
-  // Makes memory shareable that no source knows: imported, adopted or created by hand.
+  // Makes memory shareable that no source knows: imported, adopted or created by hand. Of a moved-from one it is empty.
   explicit SharedPhysicalMemory(PhysicalMemory memory)
-      : memory_(std::make_shared<const PhysicalMemory>(std::move(memory))) {}
+      : memory_(memory.state_ ? std::make_shared<const PhysicalMemory>(std::move(memory)) : nullptr) {}
 
   // These two throw InvalidUse if it is empty.
   [[nodiscard]] const PhysicalMemory& memory() const {

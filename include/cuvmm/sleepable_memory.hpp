@@ -37,7 +37,9 @@ struct SleepPolicy {
   // Whether the place of the content is kept when the range wakes: then the next sleep neither allocates, pins nor
   // touches new pages, which costs more than copying does; and the place goes on costing host memory or disk space.
   bool keep_backup = false;
-  std::string directory{};  // of the file: $TMPDIR, or /tmp, unless given
+  // Of the file: $TMPDIR, or /tmp, unless given. One that is missing or is none is InvalidUse when the range falls
+  // asleep, one that this process may not write to NotPermitted.
+  std::string directory{};
 };
 
 struct SleepableMemoryOptions {
@@ -100,12 +102,12 @@ struct SleepHoldings {
 // A range in a group. Address, size, rights, observers and the order of its chunks stay while it sleeps. When this
 // goes, so do the range and its backup, asleep or not.
 //
-// Thread-safety: as MappedRange, but for address(), asleep() and the names, which any thread may ask. A
-// moved-from one may only be assigned to or destroyed.
+// Thread-safety: as MappedRange, but for address(), asleep() and the names, which any thread may ask. A moved-from one
+// may be assigned to or destroyed, and asked for these, which are 0, false and empty; all else is refused (InvalidUse).
 class SleepableRange {
  public:
-  // The range. Throws InvalidUse while it sleeps, or is falling asleep or waking in another thread: so that a launch
-  // that would use it does not happen. What is got is used before the group is put to sleep; growing and giving back
+  // The range. Throws InvalidUse while it sleeps, falls asleep or wakes: so that a launch that would use it does not
+  // happen. What is got is used before the group is put to sleep; growing and giving back
   // are as ever. A range that was closed or moved away is no member of its group any more.
   [[nodiscard]] MappedRange& range();
   [[nodiscard]] const MappedRange& range() const;
@@ -149,7 +151,8 @@ class SleepableRange {
 //   refused: each would wake with memory of its own.
 //
 // Thread-safe: a group that sleeps or wakes keeps others usable; two calls for one group come one after the other. No
-// lock is held while the driver is called. Memory that was imported from elsewhere wakes as memory of its own.
+// lock is held while the driver is called. Memory that was imported from elsewhere wakes as memory of its own. A
+// moved-from one may be assigned to or destroyed, and has no tags and holds nothing; all else is refused (InvalidUse).
 class SleepableMemory {
  public:
   // Throws InvalidUse for options out of range.
@@ -169,6 +172,9 @@ class SleepableMemory {
   // Puts groups to sleep. Throws InvalidUse for a tag that no living range has, for pinned ranges and shared memory
   // (see SleepOptions), and for ranges that a captured graph may still use; TimedOut where work is not done in time;
   // OutOfHostMemory or Error where there is no room for the content; DeviceLost where earlier work went wrong.
+  // Where the driver fails to unmap, each range is awake or asleep, nothing is lost, and what ranges share they share
+  // on; both calls may be tried again. A range that could be neither unmapped nor mapped again as a whole is asleep,
+  // and keeps memory until it wakes.
   SleepReport sleep(std::span<const std::string> tags, const SleepOptions& options = {});
   SleepReport sleep(std::initializer_list<std::string> tags, const SleepOptions& options = {});
   SleepReport sleep(const std::string& tag, const SleepOptions& options = {});
@@ -186,7 +192,7 @@ class SleepableMemory {
   [[nodiscard]] GroupState state(const std::string& tag) const;
   // Waits for calls that change groups. Not while other threads change ranges that are awake, nor from an observer.
   [[nodiscard]] SleepHoldings holdings() const;
-  [[nodiscard]] const Driver& driver() const noexcept;
+  [[nodiscard]] const Driver& driver() const;
 
  private:
   class Impl;

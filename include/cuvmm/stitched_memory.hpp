@@ -67,7 +67,8 @@ struct StitchedPart {
 // size. To a kernel it is one array, whose bytes are more or less far away.
 //
 // Thread-safety: uses() and what it offers may be called by any thread at any time; all else by one thread at a time. A
-// moved-from one may only be assigned to or destroyed.
+// moved-from or closed one may be assigned to or destroyed, and asked for its numbers, which are 0, and its lists,
+// which are empty; all else is refused (InvalidUse).
 class StitchedMemory {
  public:
   // Throws InvalidUse for no bytes, no or equal locations and options that clash; NotSupported where no device reaches
@@ -76,6 +77,12 @@ class StitchedMemory {
   [[nodiscard]] static StitchedMemory create(const Driver& driver, std::size_t bytes, const StitchedOptions& options);
   [[nodiscard]] static Result<StitchedMemory> try_create(const Driver& driver, std::size_t bytes,
                                                          const StitchedOptions& options);
+
+  StitchedMemory(StitchedMemory&& other) noexcept;
+  StitchedMemory& operator=(StitchedMemory&& other) noexcept;
+  StitchedMemory(const StitchedMemory&) = delete;
+  StitchedMemory& operator=(const StitchedMemory&) = delete;
+  ~StitchedMemory() = default;
 
   [[nodiscard]] DeviceAddress address() const noexcept { return range_.address(); }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }  // bytes, as asked for
@@ -91,15 +98,15 @@ class StitchedMemory {
   // What on_warning was told; empty where there was nothing to say.
   [[nodiscard]] const std::string& warning() const noexcept { return warning_; }
 
-  [[nodiscard]] StreamUses& uses() noexcept { return range_.uses(); }
+  [[nodiscard]] StreamUses& uses() { return range_.uses(); }
   std::optional<CaptureId> used_on(CUstream_st* stream) { return range_.used_on(stream); }
   void no_longer_used_on(CUstream_st* stream) { range_.no_longer_used_on(stream); }
 
   [[nodiscard]] const MappedRange& range() const noexcept { return range_; }
-  [[nodiscard]] const Driver& driver() const noexcept { return range_.driver(); }
+  [[nodiscard]] const Driver& driver() const { return range_.driver(); }
 
   // Gives everything back now; afterwards it is as moved from. As MappedRange::close().
-  void close() { range_.close(); }
+  void close();
 
  private:
   class Plan;

@@ -9,20 +9,46 @@
 
 namespace cuvmm {
 
+namespace detail {
+
+// The number that these digits write, times 2^shift. What is no decimal number, or is too large, is no constant.
+template <unsigned shift, char... digits>
+consteval std::size_t parsed_bytes() {
+  std::size_t count = 0;
+  for (const char each : {digits...}) {
+    if (each == '\'') continue;
+    if (each < '0' || each > '9') throw "bytes are counted by a decimal number";
+    const auto digit = static_cast<std::size_t>(each - '0');
+    if (count > ((SIZE_MAX >> shift) - digit) / 10) throw "more bytes than an address has";
+    count = count * 10 + digit;
+  }
+  return count << shift;
+}
+
+template <unsigned shift, char... digits>
+inline constexpr std::size_t literal_bytes = parsed_bytes<shift, digits...>();
+
+}  // namespace detail
+
 inline namespace literals {
 
-// 2_MiB is a std::size_t of 2 * 2^20 bytes; one that does not fit does not compile.
-consteval std::size_t operator""_KiB(unsigned long long count) {
-  return count <= (SIZE_MAX >> 10) ? count << 10 : throw "more bytes than an address has";
+// 2_MiB is a std::size_t of 2 * 2^20 bytes; one that does not fit does not compile. (A template of the digits: clang 14
+// does not take a consteval function everywhere.)
+template <char... digits>
+[[nodiscard]] constexpr std::size_t operator""_KiB() noexcept {
+  return detail::literal_bytes<10, digits...>;
 }
-consteval std::size_t operator""_MiB(unsigned long long count) {
-  return count <= (SIZE_MAX >> 20) ? count << 20 : throw "more bytes than an address has";
+template <char... digits>
+[[nodiscard]] constexpr std::size_t operator""_MiB() noexcept {
+  return detail::literal_bytes<20, digits...>;
 }
-consteval std::size_t operator""_GiB(unsigned long long count) {
-  return count <= (SIZE_MAX >> 30) ? count << 30 : throw "more bytes than an address has";
+template <char... digits>
+[[nodiscard]] constexpr std::size_t operator""_GiB() noexcept {
+  return detail::literal_bytes<30, digits...>;
 }
-consteval std::size_t operator""_TiB(unsigned long long count) {
-  return count <= (SIZE_MAX >> 40) ? count << 40 : throw "more bytes than an address has";
+template <char... digits>
+[[nodiscard]] constexpr std::size_t operator""_TiB() noexcept {
+  return detail::literal_bytes<40, digits...>;
 }
 
 }  // namespace literals

@@ -1,12 +1,11 @@
 # Running the tests: plain, or everything in steps that can be shared out.
 
 # The steps of --full, in the order in which they matter most.
-full_steps=(release asan tsan lint clang long)
+full_steps=(release asan tsan lint long)
 
 step_release() { run_tests release; }
 step_asan() { run_tests asan; }
 step_tsan() { run_tests tsan; }
-step_clang() { run_tests clang; }
 step_long() { CUVMM_TEST_LONG=1 run_tests release; }
 step_lint() { lint_command; }
 

@@ -503,6 +503,7 @@ Result<void> try_append_all(std::span<const RangeAppend> appends) {
     growths.push_back(std::move(growth).value());
   }
   for (auto& growth : growths) growth.commit();
+  for (auto& each : changing) each.succeeded();
   return {};
 }
 

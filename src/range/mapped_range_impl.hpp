@@ -67,22 +67,31 @@ class MappedRange::Impl {
       -> decltype(work(*range)) {
     if (!range) return nothing_left(call);
     if (range->changing_) return range->already_changing(call);
-    const Changing changing(*range);
-    return work(*range);
+    Changing changing(*range);
+    auto result = work(*range);
+    if (result) changing.succeeded();
+    return result;
   }
+  // Unless it succeeds, addresses that were reserved meanwhile are given back at the end.
   class Changing {
    public:
-    explicit Changing(Impl& range) noexcept : range_(&range) { range.changing_ = true; }
-    Changing(Changing&& other) noexcept : range_(std::exchange(other.range_, nullptr)) {}
+    explicit Changing(Impl& range) noexcept : range_(&range), capacity_(range.addresses_->size()) {
+      range.changing_ = true;
+    }
+    Changing(Changing&& other) noexcept : range_(std::exchange(other.range_, nullptr)), capacity_(other.capacity_) {}
     Changing(const Changing&) = delete;
     Changing& operator=(const Changing&) = delete;
     Changing& operator=(Changing&&) = delete;
     ~Changing() {
-      if (range_ != nullptr) range_->changing_ = false;
+      if (range_ == nullptr) return;
+      range_->addresses_->give_back_behind(capacity_);
+      range_->changing_ = false;
     }
+    void succeeded() noexcept { capacity_ = SIZE_MAX; }
 
    private:
     Impl* range_;
+    std::size_t capacity_;  // to be kept
   };
   [[nodiscard, gnu::cold]] static Failure nothing_left(std::string_view call);
   [[nodiscard, gnu::cold]] Failure already_changing(std::string_view call) const;
@@ -182,21 +191,23 @@ class MappedRange::Impl {
   Result<void> retire(const Extent& extent);
   void take_out(ChunkMap& released, const Extent& extent);
   void put_back(ChunkMap&& chunks) noexcept;
+  bool give_all_back(const Extent& whole) noexcept;
   void abandon() noexcept;
   Result<void> remap(ChunkMap& chunk);
   ChunkMap* remap_one_of(std::initializer_list<ChunkMap*> chunks, Result<void>& result, std::exception_ptr& thrown);
 
   using Observers = std::vector<std::shared_ptr<const RangeObserver>>;
   Observers observers() const;
-  void tell_before_unmap(const Extent& extent) const;
-  template <class Unmap>
-  Result<void> tell_and_unmap(std::string_view call, const Extent& chunks, Pins pins, bool retires, Unmap&& unmap);
+  std::vector<Extent> tell_before_unmap(const Extent& extent) const;
+  template <class Change>
+  Result<void> tell_and_change(std::string_view call, const Extent& chunks, Pins pins, bool retires, Change&& change);
   std::vector<Extent> runs_in(const Extent& extent) const;
-  void tell_what_is_there(const Extent& extent) const noexcept;
-  void tell_of_end(const Extent& extent) const;  // as before unmapping, which nothing stops
+  void tell_outcome(std::span<const Extent> told) const noexcept;
+  std::vector<Extent> tell_of_end(const Extent& extent) const;  // as before unmapping, which nothing stops
   void tell_after_map(const Extent& extent) const noexcept;
-  void tell_after_map_each(std::span<const std::shared_ptr<const RangeObserver>> observers,
-                           const Extent& extent) const noexcept;
+  using Callback = std::function<void(std::size_t offset, std::size_t bytes)> RangeObserver::*;
+  void tell_each(std::span<const std::shared_ptr<const RangeObserver>> observers, Callback callback,
+                 const Extent& extent) const noexcept;
   void report_observer(std::string_view callback, const Extent& extent) const noexcept;
 
   friend class MappedRange;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "clean_up.hpp"
 #include "driver/call.hpp"
 #include "owner_states.hpp"
 
@@ -55,6 +56,26 @@ Result<void> RangeAddresses::extend(std::size_t wanted, std::size_t least) {
   return std::move(*failure);
 }
 
+void RangeAddresses::give_back_behind(std::size_t offset) noexcept {
+  while (size_ > offset && reservations_.size() > 1) {
+    const std::size_t begin = size_ - reservations_.back().size();
+    if (begin < offset || out_of_use_from(begin) != SIZE_MAX) return;
+    try {
+      reservations_.back().free();
+    } catch (const Error& error) {
+      report_cleanup_failure(error.failure());
+      return;
+    } catch (const std::bad_alloc&) {
+      report_cleanup_failure(Failure{});  // no memory left to say what failed
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    reservations_.pop_back();
+    size_ = begin;
+    chained_ = reservations_.size() > 1;
+  }
+}
+
 std::size_t RangeAddresses::reservation_end(std::size_t offset) const noexcept {
   if (!chained_) return first_size_;
   const std::lock_guard lock(mutex_);
@@ -70,13 +91,31 @@ bool may_have_been_done(const Failure& failure) noexcept {
   return failure.kind == ErrorKind::driver_failure || failure.kind == ErrorKind::device_lost;
 }
 
-// Only for addresses that the range knows to be free: what may have been mapped there is its own.
-Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory& memory) const {
+Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory& memory) {
   Result<void> mapped = try_call<EntryPoint::cuMemMap>(driver().interface(), (address() + offset).value, memory.size(),
                                                        std::size_t{0}, memory.memory().handle(), 0ULL);
-  if (!mapped && may_have_been_done(mapped.failure()))  // then it must not stay; where it was not done, this is no harm
-    static_cast<void>(driver().interface().cuMemUnmap((address() + offset).value, memory.size()));
+  if (!mapped && may_have_been_done(mapped.failure())) unmap_if_mapped(offset, memory);
   return mapped;
+}
+
+// Only for addresses that the range knows to be free: what may have been mapped there is its own, and must not stay.
+// Where nothing was mapped this is no harm.
+void RangeAddresses::unmap_if_mapped(std::size_t offset, const SharedPhysicalMemory& memory) {
+  ChunkMap chunk;
+  chunk.emplace(offset, memory);
+  const Result<void> unmapped = unmap(chunk);
+  if (unmapped || !is_mapped(offset)) return;
+  report_cleanup_failure(unmapped.failure());
+  quarantine(std::move(chunk));
+}
+
+// In case of doubt it is: only that nothing is there is a clear answer.
+bool RangeAddresses::is_mapped(std::size_t offset) const {
+  driver::Interface& interface = driver().interface();
+  unsigned long long handle = 0;
+  const abi::CUresult result = interface.cuMemRetainAllocationHandle(&handle, (address() + offset).as_pointer());
+  if (result == abi::CUDA_SUCCESS) clean_up<EntryPoint::cuMemRelease>(interface, handle);
+  return result != abi::CUDA_ERROR_INVALID_VALUE;
 }
 
 Result<void> RangeAddresses::set_access(const Extent& run, std::span<const abi::CUmemAccessDesc> grants) const {

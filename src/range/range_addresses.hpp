@@ -29,6 +29,9 @@ class RangeAddresses {
 
   // Chains another reservation to the end, of `wanted` bytes or no less than `least`.
   [[nodiscard]] Result<void> extend(std::size_t wanted, std::size_t least);
+  // Frees reservations that were chained on at or behind that offset and hold nothing. One that the driver does not
+  // free stays, and is reported.
+  void give_back_behind(std::size_t offset) noexcept;
 
   [[nodiscard]] const Driver& driver() const noexcept { return driver_; }
   [[nodiscard]] DeviceAddress address() const noexcept { return address_; }
@@ -36,8 +39,9 @@ class RangeAddresses {
   // Where the reservation ends in which the offset lies: a chunk must not lie across.
   [[nodiscard]] std::size_t reservation_end(std::size_t offset) const noexcept;
 
-  // The driver's calls for chunks of the range. Runs of neighbours in one reservation take one call.
-  [[nodiscard]] Result<void> map(std::size_t offset, const SharedPhysicalMemory& memory) const;
+  // The driver's calls for chunks of the range. Runs of neighbours in one reservation take one call. What is mapped by
+  // a call that fails is unmapped, or in quarantine.
+  [[nodiscard]] Result<void> map(std::size_t offset, const SharedPhysicalMemory& memory);
   [[nodiscard]] Result<void> set_access(const Extent& run, std::span<const abi::CUmemAccessDesc> grants) const;
   struct Run {
     Extent extent;
@@ -71,6 +75,9 @@ class RangeAddresses {
   void free();
 
  private:
+  void unmap_if_mapped(std::size_t offset, const SharedPhysicalMemory& memory);
+  [[nodiscard]] bool is_mapped(std::size_t offset) const;
+
   // Retired chunks are unmapped by any thread, also while the range's own extends: what those need does not change, or
   // is read under the lock.
   const Driver driver_;

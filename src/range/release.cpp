@@ -85,13 +85,14 @@ void MappedRange::Impl::report_observer(std::string_view callback, const Extent&
       callback, [&] { return fmt::format("{}, offset = {}, bytes = {}", name(), extent.offset, extent.bytes); });
 }
 
-void MappedRange::Impl::tell_after_map_each(std::span<const std::shared_ptr<const RangeObserver>> observers,
-                                            const Extent& extent) const noexcept {
+void MappedRange::Impl::tell_each(std::span<const std::shared_ptr<const RangeObserver>> observers, Callback callback,
+                                  const Extent& extent) const noexcept {
   for (const auto& each : observers) {
     try {
-      if (each->after_map) each->after_map(extent.offset, extent.bytes);
+      if ((*each).*callback) ((*each).*callback)(extent.offset, extent.bytes);
     } catch (...) {
-      report_observer("RangeObserver::after_map", extent);
+      report_observer(callback == &RangeObserver::after_map ? "RangeObserver::after_map" : "RangeObserver::after_unmap",
+                      extent);
     }
   }
 }
@@ -108,63 +109,79 @@ std::vector<MappedRange::Impl::Extent> MappedRange::Impl::runs_in(const Extent& 
   return runs;
 }
 
-// Those that were told before one throws hear that it did not happen.
-void MappedRange::Impl::tell_before_unmap(const Extent& extent) const {
+// Those that were told before one throws hear that it did not happen. Returns what there is to tell the outcome of.
+std::vector<MappedRange::Impl::Extent> MappedRange::Impl::tell_before_unmap(const Extent& extent) const {
   const auto all = observers();
-  const auto runs = all.empty() ? std::vector<Extent>() : runs_in(extent);
+  std::vector<Extent> runs = all.empty() ? std::vector<Extent>() : runs_in(extent);
   for (std::size_t told = 0; told < all.size(); ++told) {
     try {
       if (all[told]->before_unmap) all[told]->before_unmap(extent.offset, extent.bytes);
     } catch (...) {
-      for (const Extent& each : runs) tell_after_map_each(std::span(all).first(told), each);
+      for (const Extent& each : runs) tell_each(std::span(all).first(told), &RangeObserver::after_map, each);
       throw;
     }
   }
+  return runs;
 }
 
-// After they were told of an extent, of which some chunks may be gone and some are not.
-void MappedRange::Impl::tell_what_is_there(const Extent& extent) const noexcept {
-  if (observers_.empty()) return;
+// Of what they were told, some chunks may be gone and some are there.
+void MappedRange::Impl::tell_outcome(std::span<const Extent> told) const noexcept {
+  if (told.empty()) return;
   try {
-    for (const Extent& each : runs_in(extent)) tell_after_map(each);
+    const auto all = observers();
+    for (const Extent& run : told) {
+      std::size_t gone = run.offset;  // from here on
+      const auto tell_gone = [&](std::size_t end) {
+        if (gone != end) tell_each(all, &RangeObserver::after_unmap, {gone, end - gone});
+      };
+      for (const Extent& each : runs_in(run)) {
+        tell_gone(each.offset);
+        tell_each(all, &RangeObserver::after_map, each);
+        gone = each.end();
+      }
+      tell_gone(run.end());
+    }
   } catch (const std::bad_alloc&) {
-    report_cleanup_failure(Failure{});
+    report_cleanup_failure(Failure{});  // no memory left to tell anybody
   }
 }
 
-void MappedRange::Impl::tell_of_end(const Extent& extent) const {
-  for (const auto& each : observers()) {
+std::vector<MappedRange::Impl::Extent> MappedRange::Impl::tell_of_end(const Extent& extent) const {
+  const auto all = observers();
+  std::vector<Extent> runs = all.empty() ? std::vector<Extent>() : runs_in(extent);
+  for (const auto& each : all) {
     try {
       if (each->before_unmap) each->before_unmap(extent.offset, extent.bytes);
     } catch (...) {
       report_observer("RangeObserver::before_unmap", extent);
     }
   }
+  return runs;
 }
 
 void MappedRange::Impl::tell_after_map(const Extent& extent) const noexcept {
   if (observers_.empty()) return;
   try {
-    tell_after_map_each(observers(), extent);
+    tell_each(observers(), &RangeObserver::after_map, extent);
   } catch (const std::bad_alloc&) {
-    report_cleanup_failure(Failure{});  // no memory left to tell anybody
+    report_cleanup_failure(Failure{});
   }
 }
 
-// Observers that were told hear of what stays all the same, however the unmapping ends.
-template <class Unmap>
-Result<void> MappedRange::Impl::tell_and_unmap(std::string_view call, const Extent& chunks, Pins pins, bool retires,
-                                               Unmap&& unmap) {
-  tell_before_unmap(chunks);
+// Observers that were told hear of what stays, and of what does not, however the change ends.
+template <class Change>
+Result<void> MappedRange::Impl::tell_and_change(std::string_view call, const Extent& chunks, Pins pins, bool retires,
+                                                Change&& change) {
+  const std::vector<Extent> told = tell_before_unmap(chunks);
   try {
     // Observers may have pinned the range, or given work to the device.
     Result<void> result = observers_.empty() ? Result<void>() : allow_unmap(call, chunks, pins);
     if (result && !observers_.empty() && !retires) result = wait_for_device(call);
-    if (result) result = unmap();
-    if (!result) tell_what_is_there(chunks);
+    if (result) result = change();
+    tell_outcome(told);
     return result;
   } catch (...) {
-    tell_what_is_there(chunks);
+    tell_outcome(told);
     throw;
   }
 }
@@ -237,7 +254,7 @@ Result<void> MappedRange::Impl::unmap(std::string_view call, std::size_t offset,
   const bool retires = options_.retire_queue && pins == Pins::heeded;
   if (!retires)
     if (auto waited = wait_for_device(call); !waited) return waited;
-  return tell_and_unmap(call, chunks, pins, retires, [&] { return retires ? retire(chunks) : unmap_now(chunks); });
+  return tell_and_change(call, chunks, pins, retires, [&] { return retires ? retire(chunks) : unmap_now(chunks); });
 }
 
 Result<void> MappedRange::Impl::unmap_unused(std::string_view call, const Extent& extent) {
@@ -324,18 +341,18 @@ Result<SharedPhysicalMemory> MappedRange::Impl::replace(std::size_t offset, cons
   ChunkMap with_previous;
   with_new.emplace(offset, memory);
   with_previous.emplace(offset, previous);
-  if (auto unmapped =
-          tell_and_unmap("MappedRange::replace", extent, Pins::heeded, false, [&] { return unmap_now(extent); });
-      !unmapped)
-    return unmapped.failure();
+  ChunkMap* renewed = nullptr;
   Result<void> result;
   std::exception_ptr thrown;
-  ChunkMap* const renewed = remap_one_of({&with_new, &with_previous}, result, thrown);
-  if (renewed != nullptr) {
+  const Result<void> unmapped = tell_and_change("MappedRange::replace", extent, Pins::heeded, false, [&] {
+    if (auto gone = unmap_now(extent); !gone) return gone;
+    renewed = remap_one_of({&with_new, &with_previous}, result, thrown);
+    if (renewed == nullptr) return Result<void>();
     if (renewed->begin()->second.properties().location != properties_.location) several_locations_ = true;
     put_back(std::move(*renewed));
-    tell_after_map(extent);
-  }
+    return Result<void>();
+  });
+  if (!unmapped) return unmapped.failure();
   if (thrown) std::rethrow_exception(thrown);
   if (renewed == nullptr) {
     Failure failure = result.failure();
@@ -352,18 +369,18 @@ void MappedRange::Impl::close() {
   wait_for_device("MappedRange::close").value();
   addresses_->clear_quarantine({0, addresses_->size()}).value();
   wait_for_retired("MappedRange::close", {0, addresses_->size()}).value();
-  if (!chunks_.empty()) tell_before_unmap(chunks_in(whole));
+  const auto told = chunks_.empty() ? std::vector<Extent>() : tell_before_unmap(chunks_in(whole));
   try {
     allow_unmap("MappedRange::close", whole).value();
     if (!observers_.empty()) wait_for_device("MappedRange::close").value();
   } catch (...) {
-    tell_what_is_there(whole);
+    tell_outcome(told);
     throw;
   }
   const auto conclude = [&] {
     size_ = range::end_of(chunks_);
     ++generation_;
-    tell_what_is_there(whole);
+    tell_outcome(told);
   };
   Result<void> unmapped;
   try {
@@ -377,20 +394,27 @@ void MappedRange::Impl::close() {
   addresses_->free();
 }
 
-// What the range still has when it goes: retired behind the device's work, or unmapped after it. Where neither can be
-// done it stays mapped for ever: better lost than taken from under running work.
+// What the range still has when it goes.
 void MappedRange::Impl::end() noexcept {
   changing_ = true;  // for good: observers cannot change what ends
   if (chunks_.empty()) return;
-  constexpr std::string_view call = "MappedRange::~MappedRange";
   const Extent whole = chunks_in({0, SIZE_MAX});
+  std::vector<Extent> told;
   try {
-    tell_of_end(whole);
+    told = tell_of_end(whole);
   } catch (...) {
-    report_current_exception(call);
+    report_current_exception("MappedRange::~MappedRange");
   }
+  if (!give_all_back(whole)) abandon();
+  tell_outcome(told);
+}
+
+// Retired behind the device's work, or unmapped after it. Where neither can be done it stays mapped for ever: better
+// lost than taken from under running work.
+bool MappedRange::Impl::give_all_back(const Extent& whole) noexcept {
+  constexpr std::string_view call = "MappedRange::~MappedRange";
   try {
-    if (options_.retire_queue && retire(whole)) return;
+    if (options_.retire_queue && retire(whole)) return true;
   } catch (...) {
     report_current_exception(call);
   }
@@ -398,12 +422,12 @@ void MappedRange::Impl::end() noexcept {
     // No queue, or no room in it.
     Result<void> given = wait_for_device(call);
     if (given) given = unmap_now(whole);
-    if (given) return;
+    if (given) return true;
     report_cleanup_failure(given.failure());
   } catch (...) {
     report_current_exception(call);
   }
-  if (!chunks_.empty()) abandon();
+  return chunks_.empty();
 }
 
 }  // namespace cuvmm

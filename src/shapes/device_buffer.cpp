@@ -31,6 +31,29 @@ DeviceBuffer::DeviceBuffer(MappedRange range, const MappedRangeOptions& options)
   options_.source = range_.source();  // one for all addresses that it will have
 }
 
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : uses_(std::move(other.uses_)),
+      options_(std::move(other.options_)),
+      range_(std::move(other.range_)),
+      former_(std::move(other.former_)),
+      given_up_(std::move(other.given_up_)),
+      size_(std::exchange(other.size_, 0)),
+      capacity_(std::exchange(other.capacity_, 0)),
+      earlier_generations_(std::exchange(other.earlier_generations_, 0)) {}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  if (this == &other) return *this;
+  uses_ = std::move(other.uses_);
+  options_ = std::move(other.options_);
+  range_ = std::move(other.range_);
+  former_ = std::move(other.former_);
+  given_up_ = std::move(other.given_up_);
+  size_ = std::exchange(other.size_, 0);
+  capacity_ = std::exchange(other.capacity_, 0);
+  earlier_generations_ = std::exchange(other.earlier_generations_, 0);
+  return *this;
+}
+
 Result<DeviceBuffer> DeviceBuffer::try_create(const Driver& driver, const MappedRangeOptions& options) {
   auto range = MappedRange::try_create(driver, options);
   if (!range) return range.failure();
@@ -50,6 +73,7 @@ std::size_t DeviceBuffer::bytes_of(std::size_t count, std::size_t element_bytes)
 // Growing.
 
 Result<void> DeviceBuffer::try_reserve(std::size_t bytes) {
+  if (!uses_) return owns_nothing("DeviceBuffer::reserve", "buffer");
   if (bytes <= capacity_) return {};
   if (bytes > most_bytes) return too_large("DeviceBuffer::reserve", fmt::format("bytes = {}", bytes));
   // What a shrink could not unmap must not lie in the way.
@@ -188,8 +212,30 @@ Result<void> DeviceBuffer::try_release_former() try {
 }
 
 void DeviceBuffer::close() {
+  if (!uses_) raise(owns_nothing("DeviceBuffer::close", "buffer"));
   release_former();
   range_.close();
+  uses_.reset();
+  size_ = capacity_ = 0;
+  earlier_generations_ = 0;
+}
+
+// Uses.
+
+StreamUses& DeviceBuffer::uses_for(std::string_view function) {
+  return owned(uses_, function, "buffer");
+}
+
+StreamUses& DeviceBuffer::uses() {
+  return uses_for("DeviceBuffer::uses");
+}
+
+std::optional<CaptureId> DeviceBuffer::used_on(CUstream_st* stream) {
+  return uses_for("DeviceBuffer::used_on").used_on(stream);
+}
+
+void DeviceBuffer::no_longer_used_on(CUstream_st* stream) {
+  uses_for("DeviceBuffer::no_longer_used_on").no_longer_used_on(stream);
 }
 
 void DeviceBuffer::revoke(const Location& location) {

@@ -33,6 +33,17 @@ Failure too_many(std::string_view function, std::size_t bytes, std::size_t most,
 RingBuffer::RingBuffer(MappedRange range, std::size_t size)
     : range_(std::move(range)), size_(size), positions_(std::make_shared<Positions>()) {}
 
+RingBuffer::RingBuffer(RingBuffer&& other) noexcept
+    : range_(std::move(other.range_)), size_(std::exchange(other.size_, 0)), positions_(std::move(other.positions_)) {}
+
+RingBuffer& RingBuffer::operator=(RingBuffer&& other) noexcept {
+  if (this == &other) return *this;
+  range_ = std::move(other.range_);
+  size_ = std::exchange(other.size_, 0);
+  positions_ = std::move(other.positions_);
+  return *this;
+}
+
 Result<RingBuffer> RingBuffer::try_create(const Driver& driver, const RingBufferOptions& options) try {
   if (options.bytes == 0 || options.bytes > SIZE_MAX / 8)
     return invalid_use("RingBuffer::create", fmt::format("bytes = {}", options.bytes),
@@ -61,13 +72,24 @@ RingBuffer RingBuffer::create(const Driver& driver, const RingBufferOptions& opt
   return try_create(driver, options).value();
 }
 
+void RingBuffer::require_ring(std::string_view function) const {
+  if (!positions_) raise(owns_nothing(function, "ring"));
+}
+
+void RingBuffer::close() {
+  require_ring("RingBuffer::close");
+  range_.close();
+  positions_.reset();
+  size_ = 0;
+}
+
 // The positions that the other side changes are read so that what it did before is seen.
 std::uint64_t RingBuffer::write_position() const noexcept {
-  return positions_->written.load(std::memory_order_acquire);
+  return positions_ ? positions_->written.load(std::memory_order_acquire) : 0;
 }
 
 std::uint64_t RingBuffer::read_position() const noexcept {
-  return positions_->read.load(std::memory_order_acquire);
+  return positions_ ? positions_->read.load(std::memory_order_acquire) : 0;
 }
 
 // The one that is read first lags behind at most: neither answer is ever more than the size, or less than nothing.
@@ -85,16 +107,17 @@ DeviceAddress RingBuffer::at(std::uint64_t position) const noexcept {
 }
 
 std::optional<DeviceAddress> RingBuffer::write_window(std::size_t bytes) const noexcept {
-  if (bytes > writable()) return std::nullopt;
+  if (!positions_ || bytes > writable()) return std::nullopt;
   return at(write_position());
 }
 
 std::optional<DeviceAddress> RingBuffer::read_window(std::size_t bytes) const noexcept {
-  if (bytes > readable()) return std::nullopt;
+  if (!positions_ || bytes > readable()) return std::nullopt;
   return at(read_position());
 }
 
 void RingBuffer::commit(std::size_t bytes) {
+  require_ring("RingBuffer::commit");
   if (const std::size_t room = writable(); bytes > room)
     raise(too_many("RingBuffer::commit", bytes, room, "The bytes would lie over some that are not released",
                    "Commit what write_window() had room for"));
@@ -102,6 +125,7 @@ void RingBuffer::commit(std::size_t bytes) {
 }
 
 void RingBuffer::release(std::size_t bytes) {
+  require_ring("RingBuffer::release");
   if (const std::size_t there = readable(); bytes > there)
     raise(too_many("RingBuffer::release", bytes, there, "There are not that many bytes to be read",
                    "Release what read_window() had"));
@@ -109,6 +133,7 @@ void RingBuffer::release(std::size_t bytes) {
 }
 
 std::size_t RingBuffer::write(std::span<const std::byte> source) {
+  require_ring("RingBuffer::write");
   const std::size_t bytes = std::min(source.size(), writable());
   copy_bytes_to_device(driver(), at(write_position()), source.first(bytes));
   commit(bytes);
@@ -116,6 +141,7 @@ std::size_t RingBuffer::write(std::span<const std::byte> source) {
 }
 
 std::size_t RingBuffer::write(std::span<const std::byte> source, CUstream_st* stream) {
+  require_ring("RingBuffer::write");
   const std::size_t bytes = std::min(source.size(), writable());
   if (bytes == 0) return 0;
   used_on(stream);
@@ -125,6 +151,7 @@ std::size_t RingBuffer::write(std::span<const std::byte> source, CUstream_st* st
 }
 
 std::size_t RingBuffer::read(std::span<std::byte> destination) {
+  require_ring("RingBuffer::read");
   const std::size_t bytes = std::min(destination.size(), readable());
   copy_bytes_from_device(driver(), destination.first(bytes), at(read_position()));
   release(bytes);
@@ -132,6 +159,7 @@ std::size_t RingBuffer::read(std::span<std::byte> destination) {
 }
 
 std::size_t RingBuffer::read(std::span<std::byte> destination, CUstream_st* stream) {
+  require_ring("RingBuffer::read");
   const std::size_t bytes = std::min(destination.size(), readable());
   if (bytes == 0) return 0;
   used_on(stream);

@@ -206,6 +206,31 @@ StitchedMemory::StitchedMemory(MappedRange range, std::size_t size, Plan&& plan)
   parts_.back().bytes = size_ - parts_.back().offset;
 }
 
+StitchedMemory::StitchedMemory(StitchedMemory&& other) noexcept
+    : range_(std::move(other.range_)),
+      size_(std::exchange(other.size_, 0)),
+      parts_(std::exchange(other.parts_, {})),
+      unreachable_(std::exchange(other.unreachable_, {})),
+      warning_(std::exchange(other.warning_, {})) {}
+
+StitchedMemory& StitchedMemory::operator=(StitchedMemory&& other) noexcept {
+  if (this == &other) return *this;
+  range_ = std::move(other.range_);
+  size_ = std::exchange(other.size_, 0);
+  parts_ = std::exchange(other.parts_, {});
+  unreachable_ = std::exchange(other.unreachable_, {});
+  warning_ = std::exchange(other.warning_, {});
+  return *this;
+}
+
+void StitchedMemory::close() {
+  range_.close();
+  size_ = 0;
+  parts_.clear();
+  unreachable_.clear();
+  warning_.clear();
+}
+
 Result<StitchedMemory> StitchedMemory::try_create(const Driver& driver, std::size_t bytes,
                                                   const StitchedOptions& options) try {
   Plan plan(driver, bytes, options);
@@ -234,6 +259,7 @@ std::vector<StitchedPart> StitchedMemory::parts_at(const Location& location) con
 }
 
 Location StitchedMemory::location_at(std::size_t offset) const {
+  if (size_ == 0) raise(owns_nothing("StitchedMemory::location_at", "stitched memory"));
   if (offset >= size_)
     raise(invalid_use("StitchedMemory::location_at", fmt::format("offset = {} of {} bytes", offset, size_),
                       "The offset lies beyond the end", "Give one that is less than size()"));

@@ -159,42 +159,55 @@ AttachedRange& AttachedRange::operator=(AttachedRange&&) noexcept = default;
 AttachedRange::~AttachedRange() = default;
 
 const std::string& AttachedRange::name() const noexcept {
-  return impl_->name();
+  static const std::string none;
+  return impl_ ? impl_->name() : none;
+}
+DeviceAddress AttachedRange::address() const noexcept {
+  return impl_ ? impl_->range().address() : DeviceAddress();
 }
 std::size_t AttachedRange::size() const noexcept {
-  return impl_->size();
+  return impl_ ? impl_->size() : 0;
+}
+std::size_t AttachedRange::capacity() const noexcept {
+  return impl_ ? impl_->range().capacity() : 0;
 }
 AccessRights AttachedRange::rights() const noexcept {
-  return impl_->rights();
+  return impl_ ? impl_->rights() : AccessRights::none;
 }
 std::uint64_t AttachedRange::generation() const noexcept {
-  return impl_->generation();
+  return impl_ ? impl_->generation() : 0;
 }
 const PeerCredentials& AttachedRange::publisher() const noexcept {
-  return impl_->socket().peer();
+  static const PeerCredentials none;
+  return impl_ ? impl_->socket().peer() : none;
 }
-const MappedRange& AttachedRange::range() const noexcept {
-  return impl_->range();
+const MappedRange& AttachedRange::range() const {
+  return owned(impl_, "AttachedRange::range", "attached range").range();
 }
-StreamUses& AttachedRange::uses() noexcept {
-  return impl_->range().uses();
+StreamUses& AttachedRange::uses() {
+  return owned(impl_, "AttachedRange::uses", "attached range").range().uses();
+}
+std::optional<CaptureId> AttachedRange::used_on(CUstream_st* stream) {
+  return owned(impl_, "AttachedRange::used_on", "attached range").range().used_on(stream);
+}
+void AttachedRange::no_longer_used_on(CUstream_st* stream) {
+  owned(impl_, "AttachedRange::no_longer_used_on", "attached range").range().no_longer_used_on(stream);
 }
 RangeNews AttachedRange::poll() {
-  return impl_->poll();
+  return owned(impl_, receiving, "attached range").poll();
 }
 RangeNews AttachedRange::wait(const Deadline& deadline) {
-  return impl_->wait(deadline);
+  return owned(impl_, "AttachedRange::wait", "attached range").wait(deadline);
 }
 int AttachedRange::descriptor() const noexcept {
-  return impl_->socket().descriptor();
+  return impl_ ? impl_->socket().descriptor() : -1;
 }
 Result<std::size_t> AttachedRange::try_follow(const Deadline& deadline) {
   if (!impl_) return owns_nothing(following, "attached range");
   return impl_->follow(deadline);
 }
 void AttachedRange::detach() {
-  if (!impl_) raise(owns_nothing("AttachedRange::detach", "attached range"));
-  impl_->range().close();
+  owned(impl_, "AttachedRange::detach", "attached range").range().close();
   impl_.reset();
 }
 

@@ -193,6 +193,7 @@ std::optional<DescriptorSocket> DescriptorListener::next_welcome() {
 
 std::vector<int> DescriptorListener::descriptors() const {
   std::vector<int> all;
+  if (!socket_) return all;
   if (rests_ && !rests_->passed())
     all.push_back(timer_.get());
   else if (newcomers_.size() < most_newcomers)  // else there is no room for more

@@ -35,6 +35,7 @@ int ShareableHandle::descriptor() const noexcept {
 UniqueDescriptor ShareableHandle::give_out_descriptor() {
   auto* const descriptor = std::get_if<UniqueDescriptor>(&content_);
   if (descriptor == nullptr) raise(is_a("ShareableHandle::give_out_descriptor", type(), "descriptor"));
+  if (!*descriptor) raise(owns_nothing("ShareableHandle::give_out_descriptor", "handle"));
   return std::move(*descriptor);
 }
 

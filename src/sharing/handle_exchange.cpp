@@ -1,5 +1,6 @@
 #include "cuvmm/sharing/handle_exchange.hpp"
 
+#include "refusal.hpp"
 #include "sharing/handles_message.hpp"
 #include "sharing/locality_refusal.hpp"
 #include "sharing/memory_size.hpp"
@@ -27,6 +28,7 @@ Result<void> require_reach(HandleType type, const std::optional<Locality>& here,
 
 Result<ShareableHandle> try_export_for(const DescriptorSocket& socket, const PhysicalMemory& memory) {
   constexpr std::string_view call = "export_for";
+  if (memory.size() == 0) return owns_nothing(call, "memory");
   const HandleTypes types = memory.properties().handle_types;
   const Locality here = Locality::of(memory.driver());
   const auto& there = socket.peer_locality();

@@ -47,7 +47,7 @@ std::optional<Failure> wrong_with(std::string_view name, const PublishOptions& o
 // destructor.
 RangeObserver withdraws_when_unmapped(const std::weak_ptr<RangeService>& service,
                                       const std::weak_ptr<Publication>& watched) {
-  return {.before_unmap = [service, watched](std::size_t offset, std::size_t bytes) {
+  return {.after_unmap = [service, watched](std::size_t offset, std::size_t bytes) {
     const auto serving = service.lock();
     const auto publication = watched.lock();
     if (!serving || !publication) return;
@@ -114,19 +114,20 @@ PublishedRange& PublishedRange::operator=(PublishedRange&&) noexcept = default;
 PublishedRange::~PublishedRange() = default;
 
 const std::string& PublishedRange::name() const noexcept {
-  return impl_->publication().name;
+  static const std::string none;
+  return impl_ ? impl_->publication().name : none;
 }
 std::uint64_t PublishedRange::generation() const noexcept {
-  return impl_->publication().generation;
+  return impl_ ? impl_->publication().generation : 0;
 }
 std::size_t PublishedRange::size() const {
-  return impl_->service().standing(impl_->publication()).bytes;
+  return impl_ ? impl_->service().standing(impl_->publication()).bytes : 0;
 }
 std::size_t PublishedRange::chunks() const {
-  return impl_->service().standing(impl_->publication()).chunks;
+  return impl_ ? impl_->service().standing(impl_->publication()).chunks : 0;
 }
 std::vector<Attached> PublishedRange::attached() const {
-  return impl_->service().attached_to(impl_->publication());
+  return impl_ ? impl_->service().attached_to(impl_->publication()) : std::vector<Attached>();
 }
 Result<void> PublishedRange::try_update(const MappedRange& range) {
   if (!impl_) return owns_nothing("PublishedRange::update", "published range");
@@ -172,6 +173,7 @@ RangePublisher RangePublisher::unconnected(const RangePublisherOptions& options)
 Result<PublishedRange> RangePublisher::try_publish(std::string_view name, MappedRange& range,
                                                    const PublishOptions& options) {
   if (!impl_) return owns_nothing(publishing, "publisher");
+  if (range.granularity() == 0) return owns_nothing(publishing, fmt::format("name = '{}', range", name));
   if (auto wrong = wrong_with(name, options, range.size())) return *wrong;
   const std::size_t end = options.bytes == 0 ? range.size() : options.offset + options.bytes;
   auto publication = std::make_shared<Publication>();

@@ -84,6 +84,7 @@ void explain_fabric_handle(Failure& failure) {
 }  // namespace
 
 Result<ShareableHandle> ShareableHandle::try_export_from(const PhysicalMemory& memory, HandleType type) {
+  if (memory.size() == 0) return owns_nothing("ShareableHandle::export_from", "memory");
   if (const auto refused = refusal_to_export(memory, type)) return *refused;
   const auto converted = static_cast<abi::CUmemAllocationHandleType>(type);
   driver::Interface& interface = memory.driver().interface();

@@ -62,6 +62,18 @@ Result<void> Entry::wait_for_left_copies(std::string_view call, std::chrono::ste
   return {};
 }
 
+void give_back_what_is_not_mapped(const Entries& asleep) noexcept {
+  const auto is_mapped = [&](const SleepingMemory& memory) {
+    for (const auto& entry : asleep)
+      for (const Place& each : entry->places)
+        if (each.mapped && each.memory.get() == &memory) return true;
+    return false;
+  };
+  for (const auto& entry : asleep)
+    for (const Place& each : entry->places)
+      if (each.memory->memory && !each.memory->intact && !is_mapped(*each.memory)) each.memory->memory = {};
+}
+
 Entry::~Entry() {
   if (!copies_left || is_gone()) return;
   try {

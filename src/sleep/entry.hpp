@@ -68,6 +68,9 @@ struct Entry {
 
 using Entries = std::vector<std::shared_ptr<Entry>>;
 
+// Gives the memory back that attempts to wake took for these ranges, but for what could not be unmapped.
+void give_back_what_is_not_mapped(const Entries& asleep) noexcept;
+
 // Makes ranges `changing` as long as it lives. Those that were not settled otherwise are as before then, and those that
 // are awake have no backup, unless it is to be kept, or copies may still use it.
 class Change {

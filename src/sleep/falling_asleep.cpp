@@ -23,6 +23,13 @@ bool keeps_content(const Entry& entry) noexcept {
 
 }  // namespace
 
+FallingAsleep::FallingAsleep(const Driver& driver, const Entries& entries, Entries asleep)
+    : driver_(driver), entries_(entries), asleep_(std::move(asleep)) {
+  for (const auto& entry : asleep_)
+    for (const Place& each : entry->places)
+      if (each.memory->memory) known_.try_emplace({entry->tag, &each.memory->memory.memory()}, each.memory);
+}
+
 Result<void> FallingAsleep::plan(bool despite_pins) {
   for (const auto& each : entries_) {
     if (each->is_changing())
@@ -35,6 +42,7 @@ Result<void> FallingAsleep::plan(bool despite_pins) {
     each->size = each->range.size();
     for (const ChunkInfo& chunk : each->range.chunks()) add(*each, chunk);
   }
+  add_what_stayed_mapped();
   return despite_pins ? Result<void>() : refuse_what_is_shared();
 }
 
@@ -44,6 +52,15 @@ FallingAsleep::Found& FallingAsleep::found(Entry& entry, const SharedPhysicalMem
   ++times_found_[&share.memory()];
   Found& found = found_.emplace_back();
   found.share = share;
+  if (const auto known = known_.find({entry.tag, &share.memory()}); known != known_.end()) {
+    found.memory = known->second;
+    found.least_content = found.memory->content;
+    found.own_shares = 1;
+    for (const auto& sleeper : asleep_)
+      found.own_shares += std::count_if(sleeper->places.begin(), sleeper->places.end(),
+                                        [&](const Place& each) { return each.mapped && each.memory == found.memory; });
+    return found;
+  }
   found.memory = std::make_shared<SleepingMemory>();
   found.memory->properties = share.properties();
   found.memory->bytes = share.size();
@@ -53,7 +70,7 @@ FallingAsleep::Found& FallingAsleep::found(Entry& entry, const SharedPhysicalMem
 
 void FallingAsleep::add(Entry& entry, const ChunkInfo& chunk) {
   Found& found = this->found(entry, entry.range.memory_at(chunk.offset));
-  ++found.mappings;
+  ++found.own_shares;
   places_[&entry].push_back({chunk.offset, found.memory});
   const std::size_t content = chunk.offset < entry.size ? std::min(entry.size - chunk.offset, chunk.bytes) : 0;
   // Where it is mapped several times, most is kept that any of them wants to keep.
@@ -62,12 +79,24 @@ void FallingAsleep::add(Entry& entry, const ChunkInfo& chunk) {
   if (!is_better) return;
   found.entry = &entry;
   found.offset = chunk.offset;
-  found.memory->content = content;
+  if (keeps_content(entry) || !found.memory->backup) found.memory->content = std::max(found.least_content, content);
+}
+
+// Ranges that sleep have a place for it in their backups already.
+void FallingAsleep::add_what_stayed_mapped() {
+  for (const auto& entry : asleep_)
+    for (const Place& each : entry->places) {
+      if (!each.mapped || !each.memory->intact) continue;
+      Found& found = this->found(*entry, each.memory->memory);
+      if (found.entry != nullptr) continue;
+      found.entry = entry.get();
+      found.offset = each.offset;
+    }
 }
 
 Result<void> FallingAsleep::refuse_what_is_shared() const {
   for (const Found& each : found_) {
-    const long others = each.share.shares() - each.mappings - times_found_.at(&each.share.memory());
+    const long others = each.share.shares() - each.own_shares - times_found_.at(&each.share.memory());
     if (others > 0)
       return invalid_use(sleeping, fmt::format("{}, offset = {}", each.entry->description(), each.offset),
                          fmt::format("Its memory there has {} more share{}, so that it would not be given back", others,
@@ -79,6 +108,8 @@ Result<void> FallingAsleep::refuse_what_is_shared() const {
 }
 
 Result<void> FallingAsleep::wait_for_work(Clock::time_point deadline) const {
+  for (const auto& each : asleep_)
+    if (auto left = each->wait_for_left_copies(sleeping, deadline); !left) return left;
   for (const auto& each : entries_) {
     if (auto left = each->wait_for_left_copies(sleeping, deadline); !left) return left;
     const Result<void> waited = each->range.uses().so_far().wait_until(deadline);
@@ -129,39 +160,62 @@ Result<void> FallingAsleep::save(const CopyOptions& options) {
 }
 
 Result<void> FallingAsleep::unmap() {
-  for (const auto& each : entries_) {
-    if (auto unmapped = unmap_one(*each); !unmapped) return unmapped;
+  for (auto each = entries_.begin(); each != entries_.end(); ++each) {
+    Entry& entry = **each;
+    Places& places = places_[&entry];
+    const std::size_t end = places.empty() ? 0 : places.back().offset + places.back().memory->bytes;
+    if (auto unmapped = entry.unmap(sleeping, 0, end); !unmapped) {
+      settle(each);
+      map_again(entry, std::move(places));
+      return unmapped;
+    }
+    entry.places = std::move(places);
+    entry.state = State::asleep;
     ++report_.ranges;
   }
+  const Result<void> unmapped = unmap_what_stayed_mapped();
+  settle(entries_.end());
+  give_back_what_is_not_mapped(asleep_);
+  return unmapped;
+}
+
+Result<void> FallingAsleep::unmap_what_stayed_mapped() {
+  for (const auto& entry : asleep_)
+    for (Place& each : entry->places) {
+      if (!each.mapped) continue;
+      if (auto unmapped = entry->unmap(sleeping, each.offset, each.memory->bytes); !unmapped) return unmapped;
+      each.mapped = false;
+    }
   return {};
 }
 
-Result<void> FallingAsleep::unmap_one(Entry& entry) {
-  Places& places = places_[&entry];
-  const std::size_t end = places.empty() ? 0 : places.back().offset + places.back().memory->bytes;
-  if (auto unmapped = entry.unmap(sleeping, 0, end); !unmapped) {
-    map_again(entry, std::move(places));
-    return unmapped;
+// Says of all memory whether it is still there for those that sleep, with its bytes: a range has it mapped that was not
+// put to sleep, or whose mapping could not be undone.
+void FallingAsleep::settle(Entries::const_iterator first_awake) {
+  std::set<const SleepingMemory*> stay;
+  for (; first_awake != entries_.end(); ++first_awake)
+    for (const Place& each : places_[first_awake->get()]) stay.insert(each.memory.get());
+  for (const auto& entry : asleep_)
+    for (const Place& each : entry->places)
+      if (each.mapped) stay.insert(each.memory.get());
+  for (const Found& each : found_) {
+    each.memory->intact = stay.contains(each.memory.get());
+    each.memory->memory = each.memory->intact ? each.share : SharedPhysicalMemory();
   }
-  entry.places = std::move(places);
-  entry.state = State::asleep;
-  return {};
 }
 
-// What the driver unmapped before it refused is mapped again, with all its bytes. What cannot be is asleep.
+// What the driver unmapped before it refused is mapped again, with all its bytes. Where that cannot be, the range is
+// asleep, though parts of it are mapped.
 void FallingAsleep::map_again(Entry& entry, Places places) {
   for (const ChunkInfo& chunk : entry.range.chunks())
-    std::erase_if(places, [&](const Place& each) { return each.offset == chunk.offset; });
-  std::erase_if(places, [&](const Place& each) {
-    const auto found =
-        std::find_if(found_.begin(), found_.end(), [&](const Found& one) { return one.memory == each.memory; });
-    each.memory->memory = found->share;
-    each.memory->intact = true;
-    const Result<void> mapped = entry.range.try_map(each.offset, found->share);
+    for (Place& each : places) each.mapped = each.mapped || each.offset == chunk.offset;
+  for (Place& each : places) {
+    if (each.mapped) continue;
+    const Result<void> mapped = entry.range.try_map(each.offset, each.memory->memory);
     if (!mapped) report_cleanup_failure(mapped.failure());
-    return mapped.has_value();
-  });
-  if (places.empty()) {
+    each.mapped = mapped.has_value();
+  }
+  if (std::all_of(places.begin(), places.end(), [](const Place& each) { return each.mapped; })) {
     if (auto restored = entry.restore_size(); !restored) report_cleanup_failure(restored.failure());
     return;
   }

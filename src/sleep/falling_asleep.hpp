@@ -19,7 +19,9 @@ class FallingAsleep {
  public:
   using Clock = std::chrono::steady_clock;
 
-  FallingAsleep(const Driver& driver, const Entries& entries) : driver_(driver), entries_(entries) {}
+  // `asleep` are the others of their groups, which may wait for memory that these have mapped: an attempt that failed
+  // half-way left them so.
+  FallingAsleep(const Driver& driver, const Entries& entries, Entries asleep);
   FallingAsleep(const FallingAsleep&) = delete;
   FallingAsleep& operator=(const FallingAsleep&) = delete;
   FallingAsleep(FallingAsleep&&) = delete;
@@ -43,19 +45,25 @@ class FallingAsleep {
     SharedPhysicalMemory share;
     Entry* entry = nullptr;  // through which it is copied
     std::size_t offset = 0;
-    long mappings = 0;  // of these ranges
+    std::size_t least_content = 0;  // that those want who wait for it
+    long own_shares = 0;            // of these ranges, and of those that wait for it
   };
   using Places = std::vector<Place>;
 
   Found& found(Entry& entry, const SharedPhysicalMemory& share);
   void add(Entry& entry, const ChunkInfo& chunk);
+  void add_what_stayed_mapped();
   Result<void> refuse_what_is_shared() const;
   Result<void> make_backup_of(Entry& entry);
-  Result<void> unmap_one(Entry& entry);
+  Result<void> unmap_what_stayed_mapped();
+  void settle(Entries::const_iterator first_awake);
   void map_again(Entry& entry, Places places);
 
   const Driver& driver_;
   const Entries& entries_;
+  const Entries asleep_;
+  // What those that sleep wait for and what is still there, by group and memory.
+  std::map<std::pair<std::string, const PhysicalMemory*>, std::shared_ptr<SleepingMemory>> known_;
   std::vector<Found> found_;  // in the order of ranges and offsets
   // Groups wake singly: what two of them share is found for each.
   std::map<std::pair<std::string, const PhysicalMemory*>, std::size_t> index_;

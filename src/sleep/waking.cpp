@@ -138,12 +138,7 @@ Waking::~Waking() {
   if (committed_) return;
   for (auto each = mapped_.rbegin(); each != mapped_.rend(); ++each) unmap(*each);
   // Memory that stays mapped is taken when waking is tried again, as is what never was given back.
-  std::set<const SleepingMemory*> stay;
-  for (const auto& entry : entries_)
-    for (const Place& place : entry->places)
-      if (place.mapped) stay.insert(place.memory.get());
-  for (SleepingMemory* each : memories_)
-    if (!each->intact && !stay.contains(each)) each->memory = {};
+  give_back_what_is_not_mapped(entries_);
 }
 
 }  // namespace cuvmm::sleep

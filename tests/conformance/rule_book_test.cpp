@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "conformance/answers.hpp"
@@ -55,6 +56,37 @@ const std::string& recorded(const RuleText& rule) {
   return answers.at(std::string(rule.proof));
 }
 
+// "OK,CAPTURED_EVENT status=2": OK, CAPTURED_EVENT.
+std::set<std::string> codes_in(std::string_view text) {
+  constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+  std::set<std::string> codes;
+  for (std::size_t begin = 0; (begin = text.find_first_of(letters, begin)) != std::string_view::npos;) {
+    const std::size_t end = std::min(text.find_first_not_of(letters, begin), text.size());
+    if (end - begin > 1) codes.emplace(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return codes;
+}
+
+// Whether what a driver was recorded to answer to the case is a breach of that kind, with a code that the rule names.
+bool shows_the_breach(const RuleText& rule, std::string_view answer) {
+  const std::set<std::string> answered = codes_in(answer);
+  switch (rule.breach) {
+    case Breach::refused: {
+      const std::set<std::string> named = codes_in(rule.answers);
+      return std::any_of(named.begin(), named.end(),
+                         [&](const std::string& code) { return answered.count(code) != 0; });
+    }
+    case Breach::accepted:
+      return answered.count("OK") != 0;
+    case Breach::crashes:
+      return answer.starts_with("(signal ");
+    case Breach::emulated:
+      return true;  // what a driver does there says nothing
+  }
+  return false;
+}
+
 std::string name_of(const RuleText& rule) {
   std::string name(rule.id);
   std::replace(name.begin(), name.end(), '-', '_');
@@ -84,6 +116,13 @@ TEST_P(ARule, IsKeptAndMissedWhenSwitchedOff) {
     }
     EXPECT_NE(off, kept);
   }
+}
+
+TEST_P(ARule, NamesACaseThatShowsIt) {
+  const RuleText& rule = GetParam();
+  if (rule.proof.empty()) return;
+  EXPECT_TRUE(shows_the_breach(rule, recorded(rule)))
+      << rule.id << " says \"" << rule.answers << "\", and " << rule.proof << " answered \"" << recorded(rule) << '"';
 }
 
 INSTANTIATE_TEST_SUITE_P(OfTheBook, ARule, testing::ValuesIn(rule_book),

@@ -123,10 +123,13 @@ TEST(TamperedRecording, EndsASequenceBehindAnAnswerThatNoDriverGives) {
 TEST(TamperedRecording, RefusesMoreStepsThanASequenceHas) {
   const std::string heading = "cuvmm sequences 2\ngenerator 1\ndevices 2\nmachine a machine\n";
   const auto with_steps = [&](std::size_t count) { return heading + "1 " + std::string(count, '.') + " 00000001\n"; };
-  EXPECT_THROW(parse_recording(with_steps(Generator::most_length + 1), "a test"), std::runtime_error);
+  EXPECT_THROW(static_cast<void>(parse_recording(with_steps(Generator::most_length + 1), "a test")),
+               std::runtime_error);
   EXPECT_EQ(parse_recording(with_steps(Generator::most_length), "a test").sequences.size(), 1U);
-  EXPECT_THROW(parse_recording("cuvmm sequences 2\ngenerator 1\ndevices 3\n", "a test"), std::runtime_error);
-  EXPECT_THROW(parse_recording("cuvmm sequences 2\ngenerator 1\ndevices 0\n", "a test"), std::runtime_error);
+  EXPECT_THROW(static_cast<void>(parse_recording("cuvmm sequences 2\ngenerator 1\ndevices 3\n", "a test")),
+               std::runtime_error);
+  EXPECT_THROW(static_cast<void>(parse_recording("cuvmm sequences 2\ngenerator 1\ndevices 0\n", "a test")),
+               std::runtime_error);
   EXPECT_EQ(parse_recording("cuvmm sequences 2\ngenerator 1\ndevices 2\n", "a test").devices, 2);
 }
 

@@ -7,6 +7,7 @@
 namespace cuvmm {
 namespace {
 
+static_assert(1'000_KiB == 1024000 && 0_GiB == 0 && 16777215_TiB == SIZE_MAX - (1_TiB - 1));
 static_assert(2_KiB == 2048 && 1_MiB == 1048576 && 3_GiB == 3221225472 && 1_TiB == 1024_GiB);
 static_assert(DeviceOrdinal{1} < DeviceOrdinal{2} && DeviceOrdinal{} == DeviceOrdinal{0});
 static_assert(DeviceAddress{4096} + 4096 == DeviceAddress{8192});

@@ -46,8 +46,9 @@ struct RangeNews {
 // Nothing is unmapped under running work if the range is told what uses it: used_on(). The destructor does as detach(),
 // and never throws.
 //
-// uses() and used_on() may be called by any thread at any time; all else by one thread at a time. A moved-from one may
-// only be assigned to or destroyed.
+// uses() and used_on() may be called by any thread at any time; all else by one thread at a time. A moved-from or
+// detached one may be assigned to or destroyed, and asked for what it is (name to publisher), which is empty and 0, and
+// for its descriptor, which is -1; all else is refused (InvalidUse).
 class AttachedRange {
  public:
   // Connects to a publisher and maps what it offers under that name: addresses are reserved once, each chunk is
@@ -76,19 +77,19 @@ class AttachedRange {
   ~AttachedRange();
 
   [[nodiscard]] const std::string& name() const noexcept;
-  [[nodiscard]] DeviceAddress address() const noexcept { return range().address(); }
-  [[nodiscard]] std::size_t size() const noexcept;  // bytes of content, holes included
-  [[nodiscard]] std::size_t capacity() const noexcept { return range().capacity(); }  // bytes of addresses
+  [[nodiscard]] DeviceAddress address() const noexcept;
+  [[nodiscard]] std::size_t size() const noexcept;      // bytes of content, holes included
+  [[nodiscard]] std::size_t capacity() const noexcept;  // bytes of addresses
   [[nodiscard]] AccessRights rights() const noexcept;
   [[nodiscard]] std::uint64_t generation() const noexcept;  // PublishedRange::generation()
   [[nodiscard]] const PeerCredentials& publisher() const noexcept;
 
   // For copying and asking: chunks, grants. Belongs to this object, so that nobody grants more than was offered; its
   // size() counts whole chunks.
-  [[nodiscard]] const MappedRange& range() const noexcept;
-  [[nodiscard]] StreamUses& uses() noexcept;
-  std::optional<CaptureId> used_on(CUstream_st* stream) { return uses().used_on(stream); }
-  void no_longer_used_on(CUstream_st* stream) { uses().no_longer_used_on(stream); }
+  [[nodiscard]] const MappedRange& range() const;
+  [[nodiscard]] StreamUses& uses();
+  std::optional<CaptureId> used_on(CUstream_st* stream);
+  void no_longer_used_on(CUstream_st* stream);
 
   // What has become of the range, as far as the publisher has told. Never waits. What was told stays told: another
   // extent until it is followed, the rest for good.

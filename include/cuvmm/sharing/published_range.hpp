@@ -27,8 +27,8 @@ struct Attached {
 //
 // The destructor withdraws and waits for nobody: those who are attached keep their mappings, which keep the memory.
 //
-// Thread-safe but for update(), which reads the range as its owner does. A moved-from one may only be assigned to or
-// destroyed.
+// Thread-safe but for update(), which reads the range as its owner does. A moved-from one may be assigned to or
+// destroyed, and asked for what it is, which is empty and 0; all else is refused (InvalidUse).
 class PublishedRange {
  public:
   PublishedRange(PublishedRange&& other) noexcept;

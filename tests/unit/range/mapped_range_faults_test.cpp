@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <random>
 
@@ -50,8 +51,8 @@ class MappedRangeFaults : public testing::Test {
   }
   // All that can be told of a range from outside, and of its pages.
   std::string state(const MappedRange& range) {
-    std::string text = std::to_string(range.size()) + "/" + std::to_string(range.mapped_bytes()) + " generation " +
-                       std::to_string(range.generation());
+    std::string text = std::to_string(range.size()) + "/" + std::to_string(range.mapped_bytes()) + " of " +
+                       std::to_string(range.capacity()) + " generation " + std::to_string(range.generation());
     for (const AccessGrant& each : range.grants())
       text += " " + to_string(each.location) + "=" + std::to_string(static_cast<int>(each.rights));
     for (const ChunkInfo& each : range.chunks())
@@ -89,6 +90,64 @@ TEST_F(MappedRangeFaults, C34_GrowingBySixteenPagesFailsAtEachCallAndLeavesTheRa
   EXPECT_EQ(range.chunks().size(), 18u);
 }
 
+TEST_F(MappedRangeFaults, C34_GrowthThatFailsGivesTheAddressesBackThatItReserved) {
+  MappedRangeOptions options = pages();
+  options.capacity = 4_MiB;
+  auto range = MappedRange::create(machine_.driver(), options);
+  auto room_behind = AddressReservation::create(machine_.driver(), 1_GiB);
+  auto other = MappedRange::create(machine_.driver(), options);
+  room_behind.free();
+  range.append(4_MiB);
+  const Alive alive = machine_.alive();
+  const auto refused_memory = range.source()->acquire({.location = device0}, 8_MiB);
+  const RangeAppend both[] = {{&other, 8_MiB}, {&range, 8_MiB}};
+  const std::vector<std::pair<const char*, std::function<bool()>>> changes{
+      {"append", [&] { return range.try_append(8_MiB).has_value(); }},
+      {"append memory", [&] { return range.try_append(refused_memory).has_value(); }},
+      {"map", [&] { return range.try_map(4_MiB, 8_MiB).has_value(); }},
+      {"append_all", [&] { return try_append_all(both).has_value(); }}};
+  for (const auto& [name, change] : changes) {
+    for (const EntryPoint entry : {EntryPoint::cuMemMap, EntryPoint::cuMemSetAccess}) {
+      const Alive before = machine_.alive();
+      machine_.fail(entry, std::string_view(name) == "append_all" && entry == EntryPoint::cuMemSetAccess ? 2 : 1);
+      EXPECT_FALSE(change()) << name;
+      EXPECT_EQ(range.capacity(), 4_MiB) << name;
+      EXPECT_EQ(other.capacity(), 4_MiB) << name;
+      EXPECT_EQ(machine_.alive(), before) << name;
+      machine_.faults().clear();
+    }
+  }
+  EXPECT_EQ(machine_.alive().reservations, alive.reservations);
+  EXPECT_TRUE(clean_up_.failures.empty());
+  EXPECT_EQ(range.append(8_MiB), 4_MiB) << "a retry works";
+  EXPECT_GE(range.capacity(), 12_MiB);
+  EXPECT_EQ(machine_.alive().reservations, alive.reservations + 1);
+
+  // Addresses that cannot be freed, and those that a quarantine needs, stay the range's.
+  machine_.fail(EntryPoint::cuMemMap);
+  machine_.fail(EntryPoint::cuMemAddressFree, 1, abi::CUDA_ERROR_UNKNOWN);
+  EXPECT_FALSE(other.try_append(8_MiB));
+  EXPECT_GE(other.capacity(), 8_MiB);
+  EXPECT_EQ(clean_up_.failures.size(), 1u);
+  machine_.faults().clear();
+  EXPECT_EQ(other.append(8_MiB), 0u);
+}
+
+TEST_F(MappedRangeFaults, AddressesOfAQuarantineStayWhereGrowthFails) {
+  MappedRangeOptions options = pages();
+  options.capacity = 4_MiB;
+  auto range = MappedRange::create(machine_.driver(), options);
+  range.append(4_MiB);
+  machine_.fail(EntryPoint::cuMemSetAccess);
+  machine_.fail(EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN, true);
+  EXPECT_FALSE(range.try_append(4_MiB));
+  EXPECT_EQ(range.quarantined().size(), 2u);
+  EXPECT_GE(range.capacity(), 8_MiB);
+  machine_.faults().clear();
+  EXPECT_EQ(range.append(4_MiB), 4_MiB);
+  EXPECT_TRUE(range.quarantined().empty());
+}
+
 TEST_F(MappedRangeFaults, C34_DestructorsNeverThrow) {
   for (const EntryPoint entry : {EntryPoint::cuMemUnmap, EntryPoint::cuMemRelease, EntryPoint::cuMemAddressFree}) {
     {
@@ -109,6 +168,32 @@ TEST_F(MappedRangeFaults, AMapThatIsReportedAsFailedDoesNotStay) {
   EXPECT_FALSE(range.try_append(6_MiB));
   EXPECT_EQ(machine_.alive(), alive);
   EXPECT_EQ(range.append(6_MiB), 0u);
+}
+
+TEST_F(MappedRangeFaults, AMapThatIsReportedAsFailedAndCannotBeUndoneIsInQuarantine) {
+  auto range = MappedRange::create(machine_.driver(), pages());
+  machine_.faults().inject({EntryPoint::cuMemMap, 2, abi::CUDA_ERROR_UNKNOWN, driver::FaultTiming::after, false});
+  machine_.fail(EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN);  // of that one, before those that were mapped well
+  EXPECT_FALSE(range.try_append(6_MiB));
+  ASSERT_EQ(range.quarantined().size(), 1U);
+  EXPECT_EQ(range.quarantined()[0].offset, 2_MiB);
+  EXPECT_EQ(clean_up_.failures.size(), 1U);
+  clean_up_.failures.clear();
+  EXPECT_EQ(machine_.alive().handles, 1U) << "its memory stays with it";
+  EXPECT_EQ(range.append(6_MiB), 0U) << "which unmaps it first";
+  EXPECT_TRUE(range.quarantined().empty());
+  range.close();
+  EXPECT_EQ(machine_.alive(), Alive{});
+}
+
+// Where nothing was mapped there is nothing to undo, and nothing to complain of.
+TEST_F(MappedRangeFaults, AMapThatFailedIsNotInQuarantine) {
+  auto range = MappedRange::create(machine_.driver(), pages());
+  machine_.fail(EntryPoint::cuMemMap, 2, abi::CUDA_ERROR_UNKNOWN);
+  EXPECT_FALSE(range.try_append(6_MiB));
+  EXPECT_TRUE(range.quarantined().empty());
+  EXPECT_TRUE(clean_up_.failures.empty());
+  EXPECT_EQ(machine_.alive().handles, 0U);
 }
 
 TEST_F(MappedRangeFaults, C35_KeysAndValuesGrowTogetherOrNotAtAll) {

@@ -15,7 +15,7 @@ using test::EntryPoint;
 const Location device0 = Location::device(DeviceOrdinal(0));
 const Location device1 = Location::device(DeviceOrdinal(1));
 
-constexpr std::size_t small_capacity = 64_MiB;  // clang 14 takes no consteval operator in a default argument
+constexpr std::size_t small_capacity = 64_MiB;
 
 MappedRangeOptions small(std::size_t capacity = small_capacity, const ChunkPolicy& chunks = ChunkPolicy::exact()) {
   MappedRangeOptions options;

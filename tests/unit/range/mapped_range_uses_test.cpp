@@ -1,4 +1,5 @@
 // Nothing is unmapped under running work. On a strict machine that would be refused, and so be seen.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -372,49 +373,66 @@ TEST_F(MappedRangeUses, WorkThatAnObserverGivesTheDeviceIsWaitedFor) {
   expect_no_complaint();
 }
 
-TEST_F(MappedRangeUses, OfWhatStaysObserversHearWhereSomethingIsMapped) {
-  auto range = MappedRange::create(machine_.driver(), small());
-  range.append(10_MiB);
-  range.unmap(4_MiB, 2_MiB);
+// What an observer is told: of each byte that is to be unmapped, either that it is gone or that it stayed.
+TEST_F(MappedRangeUses, ObserversHearOfEachByteWhetherItWentOrStayed) {
+  auto range = std::make_optional(MappedRange::create(machine_.driver(), small()));
+  range->append(10_MiB);
+  range->unmap(4_MiB, 2_MiB);
   std::string heard;
-  const auto first = range.observe({.before_unmap = {}, .after_map = [&](std::size_t offset, std::size_t bytes) {
-                                      heard += std::to_string(offset >> 20) + "+" + std::to_string(bytes >> 20) + " ";
-                                    }});
+  const auto tells = [&](std::string_view what) {
+    return [&heard, what](std::size_t offset, std::size_t bytes) {
+      heard += fmt::format("{} {}+{}, ", what, offset >> 20, bytes >> 20);
+    };
+  };
+  const auto first = range->observe({.after_map = tells("there"), .after_unmap = tells("gone")});
   bool refuses = true;
-  const auto second = range.observe({.before_unmap =
-                                         [&](std::size_t, std::size_t) {
-                                           if (refuses) throw std::runtime_error("in use");
-                                         },
-                                     .after_map = {}});
-  EXPECT_THROW(range.truncate(0), std::runtime_error);
-  EXPECT_EQ(heard, "0+4 6+4 ");
+  const auto second = range->observe({.before_unmap = [&](std::size_t, std::size_t) {
+    if (refuses) throw std::runtime_error("in use");
+  }});
+  const auto expect_heard = [&](std::string_view expected) { EXPECT_EQ(std::exchange(heard, {}), expected); };
+  EXPECT_THROW(range->truncate(0), std::runtime_error);
+  expect_heard("there 0+4, there 6+4, ");
   refuses = false;
-  range.truncate(0);
-  EXPECT_EQ(heard, "0+4 6+4 ");
-  expect_no_complaint();
+  range->replace(0, range->source()->acquire({}, 2_MiB));
+  expect_heard("there 0+2, ");
+  machine_.faults().inject({EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN});
+  EXPECT_THROW(range->unmap(0, 2_MiB), Error);
+  expect_heard("there 0+2, ");
+  machine_.faults().inject({EntryPoint::cuMemUnmap, 1, abi::CUDA_ERROR_UNKNOWN});  // of both chunks at once
+  machine_.faults().inject({EntryPoint::cuMemUnmap, 3, abi::CUDA_ERROR_UNKNOWN});  // of the second alone
+  EXPECT_THROW(range->unmap(0, 4_MiB), Error);
+  expect_heard("gone 0+2, there 2+2, ");
+  range->unmap(0, 8_MiB);
+  expect_heard("gone 2+2, gone 6+2, ");
+  range.reset();
+  expect_heard("gone 8+2, ");
 }
 
-// Nobody can have used what was mapped a moment ago, whatever else is going on.
-TEST_F(MappedRangeUses, GrowthWithHolesIsUndoneWithoutWaiting) {
-  auto range = MappedRange::create(machine_.driver(), small(0ms));
+TEST_F(MappedRangeUses, ObserversHearThatNothingIsThereWhereReplacingFailsAltogether) {
+  auto range = MappedRange::create(machine_.driver(), small());
   range.append(2_MiB);
-  hold_back_work_on(range);
-  const auto memory = range.source()->acquire({}, 2_MiB);
-  const std::vector<MemoryAt> places{{4_MiB, memory}, {8_MiB, memory}};
-  for (const auto& [entry, number] : std::vector<std::pair<EntryPoint, std::uint64_t>>{
-           {EntryPoint::cuMemMap, 2}, {EntryPoint::cuMemSetAccess, 1}, {EntryPoint::cuMemSetAccess, 2}}) {
-    machine_.faults().inject({entry, number, CUDA_ERROR_UNKNOWN, driver::FaultTiming::instead, false});
-    const auto mapped = range.try_map(places);
-    ASSERT_FALSE(mapped);
-    EXPECT_EQ(mapped.failure().call, driver::name(entry));
-    EXPECT_EQ(range.mapped_bytes(), 2_MiB) << driver::name(entry) << " " << number;
-    EXPECT_EQ(range.size(), 2_MiB);
-  }
-  EXPECT_THROW(range.unmap(0, 2_MiB), TimedOut) << "what is used is waited for";
-  EXPECT_TRUE(range.try_map(places));
-  RetirementMachine::open(word_);
-  call<EntryPoint::cuStreamSynchronize>(machine_.api(), stream_);
-  expect_no_complaint();
+  int gone = 0;
+  const auto observation = range.observe({.after_unmap = [&](std::size_t, std::size_t) { ++gone; }});
+  const auto fresh = range.source()->acquire({}, 2_MiB);
+  machine_.faults().inject({EntryPoint::cuMemMap, 1, abi::CUDA_ERROR_UNKNOWN, driver::FaultTiming::instead, true});
+  EXPECT_THROW(range.replace(0, fresh), Error);
+  machine_.faults().clear();
+  EXPECT_EQ(gone, 1);
+  EXPECT_EQ(range.mapped_bytes(), 0U);
+}
+
+// What is retired is the range's no more, though it is unmapped later.
+TEST_F(MappedRangeUses, ObserversHearWhatIsRetired) {
+  auto options = small();
+  options.retire_queue = RetireQueue::create(machine_.driver());
+  auto range = MappedRange::create(machine_.driver(), options);
+  range.append(4_MiB);
+  std::size_t gone = 0;
+  const auto observation = range.observe({.after_unmap = [&](std::size_t, std::size_t bytes) { gone += bytes; }});
+  range.unmap(0, 2_MiB);
+  EXPECT_EQ(gone, 2_MiB);
+  range.close();
+  EXPECT_EQ(gone, 4_MiB);
 }
 
 }  // namespace

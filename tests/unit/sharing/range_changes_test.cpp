@@ -109,7 +109,7 @@ TEST_F(RangeChanges, AHoleAtTheEndMayBecomeShorterAndBeFilled) {
 }
 
 // The pin stands against it; whoever passes over the pin withdraws the range by that.
-TEST_F(RangeChanges, WhatIsUnmappedInSpiteOfThePinIsWithdrawnBefore) {
+TEST_F(RangeChanges, WhatIsUnmappedInSpiteOfThePinIsWithdrawn) {
   auto memory = SleepableMemory::create(machine_.driver());
   auto sleeper = memory.add("group", new_range(1));
   auto published = publisher_.publish("range", sleeper.range());
@@ -125,6 +125,24 @@ TEST_F(RangeChanges, WhatIsUnmappedInSpiteOfThePinIsWithdrawnBefore) {
   published.withdraw(soon());
   const auto again = publisher_.publish("range", sleeper.range());
   EXPECT_EQ(attach().generation(), 2U);
+}
+
+TEST_F(RangeChanges, WhatAnotherObserverKeepsFromBeingUnmappedStaysPublished) {
+  auto memory = SleepableMemory::create(machine_.driver());
+  auto sleeper = memory.add("group", new_range(1));
+  auto published = publisher_.publish("range", sleeper.range());
+  auto attached = attach();
+  {
+    const auto observation =
+        sleeper.range().observe({.before_unmap = [](std::size_t, std::size_t) { throw std::runtime_error("in use"); }});
+    EXPECT_THROW(memory.sleep("group", {.despite_pins = true}), std::runtime_error);
+  }
+  EXPECT_FALSE(sleeper.asleep());
+  EXPECT_FALSE(attached.poll());
+  EXPECT_TRUE(try_attach());
+  EXPECT_TRUE(published.try_update(sleeper.range()));
+  memory.sleep("group", {.despite_pins = true});
+  EXPECT_EQ(attached.wait(soon()), RangeNews{.withdrawn = Withdrawal::ended});
 }
 
 TEST_F(RangeChanges, OnlyWhatIsPublishedIsWithdrawn) {

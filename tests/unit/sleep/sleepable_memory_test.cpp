@@ -707,6 +707,104 @@ TEST_F(SleepableMemoryTest, EveryFailureOfTheDriverLeavesEachRangeAwakeOrAsleepW
   EXPECT_EQ(machine_.alive().mappings, 0U);
 }
 
+// Calls that fail when a group is put to sleep.
+struct FailingCalls {
+  std::string_view name;
+  std::vector<std::uint64_t> unmappings;
+  bool lasting = false;
+  bool mapping_again = false;
+};
+
+// The first range has two chunks, the second the same two and one of its own, the third the second of them; putting
+// them to sleep fails. `content_` is what the second has at last.
+class HalfAsleepTest : public SleepableMemoryTest,
+                       public testing::WithParamInterface<std::tuple<SleepingContent, SleepingContent, FailingCalls>> {
+ protected:
+  void SetUp() override {
+    const auto& [first, others, failing] = GetParam();
+    auto one = range_of(4_MiB);
+    auto two = MappedRange::create(machine_.driver(), {.capacity = 16_MiB, .chunks = ChunkPolicy::fixed(2_MiB)});
+    two.append(one.memory_at(0));
+    two.append(one.memory_at(2_MiB));
+    two.append(2_MiB);
+    auto three = MappedRange::create(machine_.driver(), {.capacity = 16_MiB});
+    three.append(one.memory_at(2_MiB));
+    copy_to_device(two, 0, content_);
+    for (MappedRange* each : {&one, &two, &three})
+      ranges_.push_back(memory_.add("group", std::move(*each), {.content = ranges_.empty() ? first : others}));
+    for (const std::uint64_t call : failing.unmappings)
+      machine_.fail(EntryPoint::cuMemUnmap, call, abi::CUDA_ERROR_UNKNOWN, failing.lasting);
+    if (failing.mapping_again) machine_.fail(EntryPoint::cuMemMap, 1, abi::CUDA_ERROR_UNKNOWN, true);
+    EXPECT_FALSE(memory_.try_sleep(tags_));
+    machine_.faults().clear();
+  }
+  // Writes through a range that is awake, where there is one, to what they share.
+  void write_to_what_is_shared() {
+    const Bytes written = pattern(2_MiB, 8);
+    if (!ranges_[1].asleep())
+      copy_to_device(ranges_[1].range(), 2_MiB, written);
+    else if (!ranges_[2].asleep())
+      copy_to_device(ranges_[2].range(), 0, written);
+    else
+      return;
+    std::copy(written.begin(), written.end(), content_.begin() + 2_MiB);
+  }
+  void expect_that_all_is_there() {
+    const auto memory = [&](std::size_t range, std::size_t offset) {
+      return &ranges_[range].range().memory_at(offset).memory();
+    };
+    EXPECT_EQ(memory(0, 0), memory(1, 0));
+    EXPECT_EQ(memory(0, 2_MiB), memory(1, 2_MiB));
+    EXPECT_EQ(memory(0, 2_MiB), memory(2, 0));
+    const Bytes shared(content_.begin(), content_.begin() + 4_MiB);
+    EXPECT_TRUE(!is_kept(0) || holds(ranges_[0].range(), shared));
+    EXPECT_TRUE(!is_kept(1) || holds(ranges_[1].range(), content_));
+  }
+  // Whether a range's content outlives sleep: what is shared does if any of them keeps it.
+  static bool is_kept(std::size_t range) {
+    const bool first = std::get<0>(GetParam()) != SleepingContent::discarded;
+    const bool others = std::get<1>(GetParam()) != SleepingContent::discarded;
+    return others || (first && range == 0);
+  }
+
+  SleepableMemory memory_ = sleepable();
+  Bytes content_ = pattern(6_MiB, 7);
+  std::vector<SleepableRange> ranges_;
+  const std::vector<std::string> tags_{"group"};
+};
+
+TEST_P(HalfAsleepTest, WhatIsSharedStaysSharedAndIsAsItWasLastSeen) {
+  write_to_what_is_shared();
+  ASSERT_TRUE(memory_.try_wake(tags_));
+  expect_that_all_is_there();
+}
+
+TEST_P(HalfAsleepTest, TheRestIsPutToSleepLater) {
+  write_to_what_is_shared();
+  const auto slept = memory_.try_sleep(tags_);
+  ASSERT_TRUE(slept) << slept.failure().message();
+  const std::size_t kept = std::get<2>(GetParam()).mapping_again ? 2 : 0;  // what could not be mapped again
+  EXPECT_EQ(machine_.alive().handles, kept);
+  EXPECT_EQ(machine_.alive().mappings, 0U);
+  EXPECT_EQ(memory_.holdings().asleep_bytes, 6_MiB - kept * 2_MiB);
+  ASSERT_TRUE(memory_.try_wake(tags_));
+  EXPECT_EQ(machine_.alive().handles, 3U);
+  expect_that_all_is_there();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Policies, HalfAsleepTest,
+    testing::Combine(testing::Values(SleepingContent::pinned, SleepingContent::discarded),
+                     testing::Values(SleepingContent::pageable, SleepingContent::discarded),
+                     testing::Values(FailingCalls{"first", {1}, true}, FailingCalls{"second", {2}, true},
+                                     FailingCalls{"second_in_part", {2, 4}},
+                                     FailingCalls{"second_mapped_again_in_part", {2, 4}, false, true},
+                                     FailingCalls{"third", {3}})),
+    [](const auto& param) {
+      return fmt::format("{}_{}_{}", to_string(std::get<0>(param.param)), to_string(std::get<1>(param.param)),
+                         std::get<2>(param.param).name);
+    });
+
 TEST_F(SleepableMemoryTest, OneGroupSleepsWhileAnotherIsUsedAndTwoCallsForOneTakeTurns) {
   auto memory = sleepable();
   auto used = memory.add("used", range_of(2_MiB));
