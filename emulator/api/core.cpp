@@ -107,6 +107,10 @@ std::string EmulatedDriver::explanation() const {
   return last_explanation().driver == this ? last_explanation().text : std::string();
 }
 
+bool EmulatedDriver::has(driver::EntryPoint entry) const noexcept {
+  return driver::info(entry).version <= machine_.configuration().profile.driver_version;
+}
+
 std::string EmulatedDriver::description() const {
   const Configuration& configuration = machine_.configuration();
   const int version = configuration.profile.driver_version;

@@ -77,7 +77,7 @@ class Lookup {
     constexpr unsigned long long default_flags = 0;
     void* function = nullptr;
     auto status = CU_GET_PROC_ADDRESS_SUCCESS;
-    const std::string name(entry.name);
+    const std::string name(looked_up_name(entry));
     const CUresult result = second_form_ != nullptr
                                 ? second_form_(name.c_str(), &function, entry.version, default_flags, &status)
                                 : first_form_(name.c_str(), &function, entry.version, default_flags);

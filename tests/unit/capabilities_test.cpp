@@ -291,6 +291,16 @@ TEST(Capabilities, MulticastIsNeverTried) {
   EXPECT_EQ(multicast.state, CUVMM_RESOLVE_MULTICAST ? FeatureState::yes : FeatureState::no);
 }
 
+TEST(Capabilities, MulticastIsThereWhereTheProfileHasIt) {
+  const EnvironmentVariable nvls("NCCL_NVLS_ENABLE", nullptr);
+  const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
+  const EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);
+  const auto state = [](const char* profile) { return of(machine(profile))[Feature::multicast].state; };
+  for (const char* const profile : {"h200-multicast", "h200-590"})
+    EXPECT_EQ(state(profile), CUVMM_RESOLVE_MULTICAST ? FeatureState::yes : FeatureState::no) << profile;
+  for (const char* const profile : {"h200-580", "gb200"}) EXPECT_EQ(state(profile), FeatureState::no) << profile;
+}
+
 TEST(Capabilities, ASwitchInTheEnvironmentTurnsMulticastOff) {
   emulator::Configuration configuration = machine();
   configuration.profile.attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 1;
