@@ -78,6 +78,20 @@ TEST(Advice, SpeaksToUsersOfTheLibrary) {
   }
 }
 
+TEST(Advice, OfAnEmulatedMachineNamesItsSettings) {
+  for (const auto& [rule_id, setting, hardware] : {std::tuple{"CREATE-FABRIC-IMEX", "imex-channels=1", "/dev/nvidia"},
+                                                   std::tuple{"DEVICE-EXISTS", "devices=N", "CUDA_VISIBLE_DEVICES"}}) {
+    const std::string emulated(way_out_for_rule(rule_id, true));
+    EXPECT_NE(emulated.find(setting), std::string::npos) << emulated;
+    EXPECT_EQ(emulated.find(hardware), std::string::npos) << emulated;
+    EXPECT_EQ(emulated, way_out_where_emulated(rule_id));
+    EXPECT_FALSE(speaks_of_driver_calls(emulated)) << emulated;
+  }
+  EXPECT_NE(way_out_for_rule("DEVICE-EXISTS").find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+  EXPECT_EQ(way_out_for_rule("MAP-WHOLE-ALLOCATION", true), way_out_for_rule("MAP-WHOLE-ALLOCATION"));
+  EXPECT_TRUE(way_out_where_emulated("MAP-WHOLE-ALLOCATION").empty());
+}
+
 TEST(Advice, EveryVirtualMemoryCallExplainsInvalidValue) {
   for (const EntryPointInfo& entry : entry_points)
     if (entry.group == EntryPointGroup::vmm) {
