@@ -40,7 +40,8 @@ struct AllReduceChoice {
   const std::uint64_t packs = (bytes + sizeof(Pack) - 1) / sizeof(Pack);
   if (sent <= most_one_shot && packs <= team.staging_packs) {
     const unsigned threads = bytes <= mebibyte ? 128 : bytes <= 2 * mebibyte ? 256 : 512;
-    return {AllReduceWay::staged_one_shot, {blocks_for((packs + 4 * threads - 1) / (4 * threads)), threads}};
+    const std::uint64_t packs_of_a_block = std::uint64_t{4} * threads;
+    return {AllReduceWay::staged_one_shot, {blocks_for((packs + packs_of_a_block - 1) / packs_of_a_block), threads}};
   }
   return {AllReduceWay::staged_two_shot, {blocks_for((packs + 255) / 256), 256}};
 }
