@@ -64,4 +64,8 @@ struct GivenSetting {
 // std::invalid_argument, which names setting, value, what is allowed and the source.
 [[nodiscard]] Configuration configuration_of(const std::vector<GivenSetting>& given, int least_devices = 1);
 
+// As Configuration::from_environment, of a program that is about to share its machine with processes that it starts:
+// the machine is `own` unless the environment names one, and so may have several nodes.
+[[nodiscard]] Configuration configuration_to_share(const std::string& own, int least_devices);
+
 }  // namespace cuvmm::emulator

@@ -129,4 +129,4 @@ std::span<const Form> forms() noexcept {
 
 }  // namespace cuvmm::emulator::drop_in
 ")
-file(WRITE "${VERSIONS}" "{\n  global:\n    cuvmm_emulated_driver;\n    cuvmm_emulated_place;\n${exported}  local:\n    *;\n};\n")
+file(WRITE "${VERSIONS}" "{\n  global:\n    cuvmm_emulated_driver;\n    cuvmm_emulated_place;\n    cuvmm_emulated_explanation;\n${exported}  local:\n    *;\n};\n")

@@ -256,7 +256,7 @@ constexpr bool same_function<R (*)(A...), S (*)(B...)> = [] {
     return sizeof(R) == sizeof(S) && (same_parameter<A, B> && ...);
 }();
 
-// The forms of CUDA 13.1 share their names with older ones; a toolkit from before it has no types for them.
+// The types' names have no _v2. A toolkit that is older than a form has nothing to compare it with.
 #if CUDA_VERSION >= 13010
 using PFN_cuMulticastBindMem_v2_v13010 = PFN_cuMulticastBindMem_v13010;
 using PFN_cuMulticastBindAddr_v2_v13010 = PFN_cuMulticastBindAddr_v13010;

@@ -39,6 +39,14 @@ class Disguised final : public driver::Decorator<Disguised> {
  public:
   using Decorator::Decorator;
   [[nodiscard]] bool emulated() const noexcept override { return false; }
+  [[nodiscard]] std::optional<driver::EmulatedPlace> emulated_place() const override { return std::nullopt; }
+};
+
+// An emulated driver under the CUDA driver's name, as programs find it under cuvmm emulate.
+class DropIn final : public driver::Decorator<DropIn> {
+ public:
+  using Decorator::Decorator;
+  [[nodiscard]] bool emulated() const noexcept override { return false; }
 };
 
 // What a driver of that version knows of an H200: calls for later attributes fail.
@@ -185,6 +193,11 @@ TEST(Capabilities, C28_FabricHandlesWithoutPermissionNameTheImexChannel) {
   EXPECT_TRUE(mentions(fabric.reason, "CUDA_ERROR_NOT_PERMITTED")) << fabric.reason;
   EXPECT_TRUE(mentions(fabric.reason, "there is none in " + directory.path("channels"))) << fabric.reason;
   EXPECT_TRUE(mentions(fabric.remedy, "/channel0 created")) << fabric.remedy;
+  const auto drop_in = std::make_shared<DropIn>(test::EmulatedMachine(machine()).interface());
+  const Capability emulated = of(drop_in, options)[Feature::fabric_handles];
+  EXPECT_EQ(emulated.state, FeatureState::refused);
+  EXPECT_TRUE(mentions(emulated.remedy, "imex-channels=1")) << emulated.remedy;
+  EXPECT_FALSE(mentions(emulated.remedy, "/channel0")) << emulated.remedy;
   EXPECT_EQ(of(machine("gb200"), options)[Feature::fabric_handles].state, FeatureState::yes);
 }
 
