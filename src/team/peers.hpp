@@ -20,6 +20,8 @@ inline constexpr sharing::MessageKind begin_anew_message = 0xffe3;    // from ra
 inline constexpr sharing::MessageKind contribution_message = 0xffe4;  // a part of it
 inline constexpr sharing::MessageKind given_up_message = 0xffe5;      // the last word, with a failure
 
+inline constexpr sharing::MessageKind memory_message = 0xffe6;  // a descriptor, within a node
+
 // Each message is one packet, which is sent as a whole or not at all.
 inline constexpr std::size_t most_part_bytes = 16'000;
 inline constexpr std::size_t most_step_bytes = 255;
