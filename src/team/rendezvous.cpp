@@ -68,7 +68,8 @@ std::optional<Newcomer> newcomer_in(const Message& message) {
 // One attempt of rank 0 to bring all together.
 class Gathering {
  public:
-  explicit Gathering(const MeetingPlace& place) : place_(place), peers_(static_cast<std::size_t>(place.size)) {}
+  explicit Gathering(const MeetingPlace& place)
+      : place_(place), peers_(static_cast<std::size_t>(place.size)), ended_(peers_.size()) {}
 
   Result<Peers> run(const Deadline& deadline) {
     auto gathered = gather(deadline);
@@ -88,36 +89,49 @@ class Gathering {
     options.connection.limits = team_message_limits;
     listener_.emplace(DescriptorListener::listen(place_.address, options, deadline));
     for (;;) {
-      if (auto sound = look_at_those_who_have_come(); !sound) return sound;
+      const bool is_last = deadline.passed();
+      look_at_those_who_have_come();
       if (auto accepted = accept(); !accepted) return accepted;
       if (auto taken = take_newcomers(); !taken) return taken;
-      const auto missing = missing_ranks();
-      if (missing.empty()) return {};
-      if (deadline.passed()) return not_all_have_come(place_, missing);
+      const auto awaited = ranks_that([&](std::size_t rank) { return !peers_[rank] && !ended_[rank]; });
+      if (awaited.empty()) return first_end();
+      if (is_last) return not_all_have_come(place_, awaited);
       if (auto waited = wait(deadline); !waited) return waited;
     }
   } catch (const Error& error) {
     return told_of(place_, error.failure());
   }
 
-  [[nodiscard]] std::vector<std::uint32_t> missing_ranks() const {
-    std::vector<std::uint32_t> missing;
+  template <class Condition>
+  [[nodiscard]] std::vector<std::uint32_t> ranks_that(Condition&& condition) const {
+    std::vector<std::uint32_t> found;
     for (std::size_t rank = 1; rank < peers_.size(); ++rank)
-      if (!peers_[rank]) missing.push_back(static_cast<std::uint32_t>(rank));
-    return missing;
+      if (condition(rank)) found.push_back(static_cast<std::uint32_t>(rank));
+    return found;
   }
 
-  // They have nothing to say but that they are gone.
-  Result<void> look_at_those_who_have_come() {
+  // They have nothing to say but that they are gone. The others are awaited all the same, so that each of them learns
+  // of it here; and who has gone may come again.
+  void look_at_those_who_have_come() {
     for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
       if (!peers_[rank]) continue;
-      const std::string name = name_of_rank(rank, peers_[rank]->process);
       const auto message = peers_[rank]->socket.try_receive(at_once());
-      if (message && message->kind == given_up_message) return told_of(place_, failure_told_by(name, *message));
-      if (message) return wrong_message(place_, name, *message);
-      if (!would_wait(peers_[rank]->socket, message.failure()))
-        return told_of(place_, failure_of_rank(name, message.failure()));
+      if (!message && would_wait(peers_[rank]->socket, message.failure())) continue;
+      ended_[rank] = why_it_ended(name_of_rank(rank, peers_[rank]->process), message);
+      peers_[rank].reset();
+      tell_who_is_missing();
     }
+  }
+
+  [[nodiscard]] Failure why_it_ended(std::string_view name, const Result<Message>& last) const {
+    if (!last) return told_of(place_, failure_of_rank(name, last.failure()));
+    if (last->kind == given_up_message) return told_of(place_, failure_told_by(name, *last));
+    return wrong_message(place_, name, *last);
+  }
+
+  [[nodiscard]] Result<void> first_end() const {
+    for (const auto& each : ended_)
+      if (each) return *each;
     return {};
   }
 
@@ -158,15 +172,16 @@ class Gathering {
       return *wrong;
     }
     auto& place = peers_[newcomer->rank];
+    if (place) look_at_those_who_have_come();  // it may have come again before its end was seen here
     if (place) {
-      // It may have begun anew before its end was seen here; then so does everybody.
-      if (auto sound = look_at_those_who_have_come(); !sound) return sound;
       const Failure twice = claimed_twice(*newcomer, place->process);
       give_up(socket, twice);
       return twice;
     }
     place = Peer{std::move(socket), newcomer->process};
-    return tell_who_is_missing();
+    ended_[newcomer->rank].reset();
+    tell_who_is_missing();
+    return {};
   }
 
   [[nodiscard]] std::optional<Failure> wrong_with(const Newcomer& newcomer) const {
@@ -191,13 +206,12 @@ class Gathering {
   }
 
   // So that each of them can say at its deadline whom it has waited for. One that cannot be told is found to be gone.
-  Result<void> tell_who_is_missing() {
+  void tell_who_is_missing() {
     Writer writer;
-    for (const std::uint32_t each : missing_ranks()) writer.number(each);
+    for (const std::uint32_t each : ranks_that([&](std::size_t rank) { return !peers_[rank]; })) writer.number(each);
     const auto bytes = writer.take();
     for (auto& each : peers_)
       if (each) static_cast<void>(each->socket.try_send({.kind = missing_message, .bytes = bytes}, at_once()));
-    return {};
   }
 
   // Whoever comes to an attempt that has failed already, comes to the next one.
@@ -251,6 +265,7 @@ class Gathering {
   std::optional<DescriptorListener> listener_;
   std::list<DescriptorSocket> unknown_;  // they have connected, and are to say who they are
   Peers peers_;
+  std::vector<std::optional<Failure>> ended_;  // by rank: that it had come, and why it is gone
 };
 
 // --- The other ranks.
