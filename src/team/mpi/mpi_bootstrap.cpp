@@ -38,7 +38,6 @@ Failure failure_of_mpi(std::string_view call, int code) {
 struct Announcement {
   std::uint64_t bytes = 0;
   std::uint64_t step = 0;  // its name's hash, and which operation of the team it is
-  friend bool operator==(const Announcement&, const Announcement&) noexcept = default;
 };
 
 std::uint64_t hash_of(std::string_view step, std::uint64_t operation) noexcept {
