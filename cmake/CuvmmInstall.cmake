@@ -87,6 +87,7 @@ if(CUVMM_INSTALLED_TARGETS)
           FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
   # What a program needs to configure an emulated machine of its own, and to give it kernels.
   install(FILES "${PROJECT_SOURCE_DIR}/emulator/configuration.hpp" "${PROJECT_SOURCE_DIR}/emulator/host_kernel.hpp"
+                "${PROJECT_SOURCE_DIR}/emulator/multimem.hpp"
           DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/cuvmm/emulator")
   # Messages and headers name pages as docs/NAME.md, and the pages link one another, README and the examples: the folders
   # lie beside one another there as they do here.

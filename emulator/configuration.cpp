@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <iterator>
 #include <stdexcept>
@@ -90,6 +91,24 @@ void Configuration::validate() const {
   if (imex_channel_count() < 0 || imex_channel_count() > most_imex_channels)
     refuse(fmt::format("imex-channels (imex_channels) is {}; there can be 0 to {}", imex_channel_count(),
                        most_imex_channels));
+  if (multicast_slot_count() < 0 || multicast_slot_count() > most_multicast_slots)
+    refuse(fmt::format("multicast-slots (multicast_slots) is {}; there can be 0 to {}", multicast_slot_count(),
+                       most_multicast_slots));
+  if (multicast_wait < 1 || multicast_wait > most_multicast_wait)
+    refuse(fmt::format("multicast-wait (multicast_wait) is {} milliseconds; it can be 1 to {}", multicast_wait,
+                       most_multicast_wait));
+  if (profile.attribute(abi::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) != 0 &&
+      (!std::has_single_bit(profile.multicast_granularity) || profile.multicast_granularity % granule != 0 ||
+       !std::has_single_bit(profile.multicast_recommended) ||
+       profile.multicast_recommended < profile.multicast_granularity))
+    refuse(
+        fmt::format("profile.multicast_granularity is {} and profile.multicast_recommended {}; both must be powers "
+                    "of two, multiples of {}, the second no smaller than the first",
+                    profile.multicast_granularity, profile.multicast_recommended, granule));
+  for (const MulticastFailure& failure : multicast_failures)
+    if (failure.device < 0 || failure.device >= devices || failure.times < 0)
+      refuse(fmt::format("multicast-bind-fails (multicast_failures) names device {} and {} times; there are {} devices",
+                         failure.device, failure.times, devices));
   for (const HostKernel& kernel : kernels)
     if (kernel.name.empty() || !kernel.views || !kernel.run)
       refuse(fmt::format("the host kernel '{}' must have a name, a views and a run function", kernel.name));

@@ -45,6 +45,12 @@ struct Profile {
   int host_numa_nodes = 1;                   // nodes numbered from 0 that have memory
   std::uint64_t host_memory = 0;             // bytes that HOST and HOST_NUMA allocations may take in all
   bool imex_channel = false;                 // fabric handles can be made and used
+  // Of multicast, where the devices have it (CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED): the minimum granularity; what is
+  // recommended at most, which grows with the object up to this; and of how many objects with memory bound each device
+  // can be a part at once.
+  std::uint64_t multicast_granularity = 0;
+  std::uint64_t multicast_recommended = 0;
+  int multicast_slots = 0;
   Behaviour behaviour;
 
   // The attribute's value; 0 for one that the profile does not name.
@@ -52,11 +58,24 @@ struct Profile {
 };
 
 // The profiles that are built in: h200-580 (recorded on NVIDIA H200s with driver 580), and machines that lack a
-// feature: no-vmm, no-descriptors, no-compression, no-rdma; and gb200, with fabric handles for device and host memory.
+// feature: no-vmm, no-descriptors, no-compression, no-rdma; gb200, with fabric handles for device and host memory; and
+// with multicast h200-multicast, and h200-590, whose driver has the forms of CUDA 13.1.
 [[nodiscard]] std::vector<std::string> profile_names();
 
 // The profile of that name, or nothing.
 [[nodiscard]] std::optional<Profile> find_profile(std::string_view name);
+
+// Binds to multicast objects of one device's memory that fail.
+struct MulticastFailure {
+  enum class Kind {
+    not_ready,      // SYSTEM_NOT_READY: the system's software is starting
+    illegal_state,  // ILLEGAL_STATE: the fabric manager is in trouble
+    out_of_memory,  // OUT_OF_MEMORY: the switch has no slot left
+  };
+  int device = 0;
+  Kind kind = Kind::not_ready;
+  int times = 0;  // how many binds fail, before others work; 0: all
+};
 
 // Which order of concurrent work the emulated devices choose.
 enum class Scheduler {
@@ -79,13 +98,17 @@ struct Configuration {
   // Which machine: empty, and it is the process's own; else one that all processes share that name it. A name stands
   // for a directory of this user's, an absolute path for itself (docs/emulator.md). Such a machine has a built-in
   // profile; what it is made of is decided by whoever comes first: profile, devices, device_memory, nodes,
-  // imex_channels.
+  // imex_channels, multicast_slots.
   std::string machine;
   int nodes = 1;                     // how many nodes it has, 1 to 64, all alike
   int node = 0;                      // on which of them this process is
   std::optional<int> imex_channels;  // how many IMEX channels there are, 0 to 2048; the profile's where not given
   int broker_patience =
       60;  // seconds, 1 to 3600, after which a shared machine's broker is taken not to answer any more
+  std::optional<int>
+      multicast_slots;          // 0 to 100000, the same for all processes on a machine; the profile's unless given
+  int multicast_wait = 60'000;  // milliseconds, 1 to 3600000, that a call waits for the devices of a multicast object
+  std::vector<MulticastFailure> multicast_failures;  // of this process's binds
   // Settings, by name, that are taken from a shared machine that exists already. If it contradicts one of the others,
   // the driver cannot be made.
   std::vector<std::string> left_open;
@@ -127,6 +150,7 @@ struct Configuration {
 
   [[nodiscard]] std::uint64_t memory_per_device() const { return device_memory.value_or(profile.device_memory); }
   [[nodiscard]] int imex_channel_count() const { return imex_channels.value_or(profile.imex_channel ? 1 : 0); }
+  [[nodiscard]] int multicast_slot_count() const { return multicast_slots.value_or(profile.multicast_slots); }
   [[nodiscard]] bool can_access_peer(int device, int peer) const;
   [[nodiscard]] bool is_off(std::string_view rule) const noexcept;
 };

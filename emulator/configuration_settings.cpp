@@ -54,6 +54,29 @@ std::optional<std::pair<int, int>> parse_pair(std::string_view text) {
   return std::pair(*first, *second);
 }
 
+// "3:not-ready:2": two binds of device 3 fail; without the last part, all.
+std::optional<MulticastFailure> parse_multicast_failure(std::string_view text) {
+  MulticastFailure failure;
+  const std::size_t first = text.find(':');
+  if (first == std::string_view::npos) return std::nullopt;
+  const std::size_t second = text.find(':', first + 1);
+  const auto device = parse_number<int>(text.substr(0, first));
+  const std::string_view kind = text.substr(first + 1, second == std::string_view::npos ? second : second - first - 1);
+  const auto times = second == std::string_view::npos ? std::optional(0) : parse_number<int>(text.substr(second + 1));
+  if (!device || *device < 0 || !times || *times < (second == std::string_view::npos ? 0 : 1)) return std::nullopt;
+  if (kind == "not-ready")
+    failure.kind = MulticastFailure::Kind::not_ready;
+  else if (kind == "illegal-state")
+    failure.kind = MulticastFailure::Kind::illegal_state;
+  else if (kind == "out-of-memory")
+    failure.kind = MulticastFailure::Kind::out_of_memory;
+  else
+    return std::nullopt;
+  failure.device = *device;
+  failure.times = *times;
+  return failure;
+}
+
 // Puts a parsed value where it belongs; false if there is none.
 template <class Target, class Value>
 bool put(Target& target, std::optional<Value> value) {
@@ -147,6 +170,27 @@ std::vector<Setting> make_settings() {
        [](Configuration& c, std::string_view text) {
          return put_number(c.broker_patience, text, 1, most_broker_patience);
        }},
+      {"multicast-slots", fmt::format("a whole number from 0 to {}", most_multicast_slots),
+       "of how many multicast objects with memory bound each device can be a part at once; the profile's unless given",
+       [](Configuration& c, std::string_view text) {
+         int slots = 0;
+         return put_number(slots, text, 0, most_multicast_slots) && put(c.multicast_slots, std::optional(slots));
+       }},
+      {"multicast-wait", fmt::format("a whole number of milliseconds from 1 to {}", most_multicast_wait),
+       "how long a call waits for the devices of a multicast object",
+       [](Configuration& c, std::string_view text) {
+         return put_number(c.multicast_wait, text, 1, most_multicast_wait);
+       }},
+      {"multicast-bind-fails",
+       "a device, one of not-ready, illegal-state and out-of-memory, and, unless all fail, how many, such as "
+       "3:not-ready:2; may be given several times",
+       "binds of that device's memory to multicast objects by this process fail",
+       [](Configuration& c, std::string_view text) {
+         const auto failure = parse_multicast_failure(text);
+         if (failure) c.multicast_failures.push_back(*failure);
+         return failure.has_value();
+       },
+       true},
       {"scheduler", "threaded or stepped", "whether work runs on threads or advances by steps in a repeatable order",
        [](Configuration& c, std::string_view text) {
          return choose(c.scheduler, text, {"threaded", Scheduler::threaded}, {"stepped", Scheduler::stepped});
@@ -207,6 +251,7 @@ std::string machine_wide_value(const Configuration& configuration, std::string_v
   if (setting == "devices") return std::to_string(configuration.devices);
   if (setting == "memory") return std::to_string(configuration.memory_per_device());
   if (setting == "nodes") return std::to_string(configuration.nodes);
+  if (setting == "multicast-slots") return std::to_string(configuration.multicast_slot_count());
   return std::to_string(configuration.imex_channel_count());
 }
 

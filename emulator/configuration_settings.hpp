@@ -24,7 +24,8 @@ struct Setting {
 [[nodiscard]] const std::vector<Setting>& settings();
 
 // What is the same for all processes on a machine.
-inline constexpr std::string_view machine_wide_settings[] = {"profile", "devices", "memory", "nodes", "imex-channels"};
+inline constexpr std::string_view machine_wide_settings[] = {"profile", "devices",       "memory",
+                                                             "nodes",   "imex-channels", "multicast-slots"};
 
 // The value that the configuration has of one of them; all of them as a list of settings.
 [[nodiscard]] std::string machine_wide_value(const Configuration& configuration, std::string_view setting);
@@ -36,6 +37,8 @@ inline constexpr std::string_view private_machine = "private";
 inline constexpr int most_nodes = 64;
 inline constexpr int most_imex_channels = 2048;
 inline constexpr int most_broker_patience = 3600;
+inline constexpr int most_multicast_slots = 100'000;
+inline constexpr int most_multicast_wait = 3'600'000;
 
 // Where `cuvmm emulate` puts the machine that it makes. Users do not set it, and messages do not blame it.
 inline constexpr std::string_view machine_variable = "CUVMM_EMULATOR_MACHINE";
@@ -60,5 +63,9 @@ struct GivenSetting {
 // The default configuration with these settings, later ones over earlier ones, the profile before all others. Throws
 // std::invalid_argument, which names setting, value, what is allowed and the source.
 [[nodiscard]] Configuration configuration_of(const std::vector<GivenSetting>& given, int least_devices = 1);
+
+// As Configuration::from_environment, of a program that is about to share its machine with processes that it starts:
+// the machine is `own` unless the environment names one, and so may have several nodes.
+[[nodiscard]] Configuration configuration_to_share(const std::string& own, int least_devices);
 
 }  // namespace cuvmm::emulator

@@ -207,6 +207,12 @@ Configuration Configuration::from_environment(int least_devices) {
   return configuration_of(given_by_user(), least_devices);
 }
 
+Configuration configuration_to_share(const std::string& own, int least_devices) {
+  std::vector<GivenSetting> given = given_by_user();
+  if (!has(given, "machine")) given.push_back({"machine", own, "a machine of its own"});
+  return configuration_of(given, least_devices);
+}
+
 Configuration Configuration::of_program() {
   std::vector<GivenSetting> given = given_in(machine_variable.data());
   const std::vector<GivenSetting> users = given_by_user();

@@ -43,6 +43,28 @@ struct KernelView {
   std::uint64_t bytes = 0;
   bool write = false;
   std::uint64_t alignment = 1;  // what the address must be a multiple of; a device faults where it is not
+  // The addresses are a multicast object's, which are touched by emulated multimem alone (emulator/multimem.hpp).
+  bool multimem = false;
+};
+
+// What a multicast address stands for: the same bytes in the memory of each device of the team.
+struct MulticastWindow {
+  std::span<std::byte* const> replicas;  // in the order in which the devices were added
+  std::uint64_t bytes = 0;
+};
+
+// Sees the accesses that a kernel makes through emulator/multimem.hpp. `view` is the number of one of its views.
+class AliasChecker {
+ public:
+  AliasChecker() = default;
+  AliasChecker(const AliasChecker&) = delete;
+  AliasChecker& operator=(const AliasChecker&) = delete;
+  AliasChecker(AliasChecker&&) = delete;
+  AliasChecker& operator=(AliasChecker&&) = delete;
+  virtual ~AliasChecker() = default;
+  virtual void wrote(std::size_t view, std::uint64_t offset, std::uint64_t bytes) = 0;
+  virtual void reads(std::size_t view, std::uint64_t offset, std::uint64_t bytes) = 0;
+  virtual void alias_fence() = 0;  // fence.proxy.alias
 };
 
 struct KernelShape {
@@ -57,12 +79,15 @@ enum class KernelProgress {
 };
 
 // One call of a kernel's function: `windows[i]` is where the bytes of view i can be touched, with the rights that the
-// launch's device has there, until the function returns.
+// launch's device has there, until the function returns. Of a multimem view the window is null, and `multicasts[i]` is
+// what emulated multimem works on.
 struct KernelCall {
   const KernelArguments& arguments;
   const KernelShape& shape;
   std::span<std::byte* const> windows;
-  std::uint64_t tries = 0;  // how often this launch was called before and answered `again`
+  std::uint64_t tries = 0;                      // how often this launch was called before and answered `again`
+  std::span<const MulticastWindow> multicasts;  // one a view
+  AliasChecker* aliases = nullptr;              // null where nobody checks
 };
 
 // A kernel. Its functions are called from any thread, also for several launches at once. `run` must not call the

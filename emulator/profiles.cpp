@@ -22,12 +22,15 @@ Profile h200_580() {
   profile.device_memory_reserved = 552402944;
   profile.granularity = 2 * mebibyte;
   profile.host_memory = std::uint64_t{128} * 1024 * mebibyte;
+  profile.multicast_granularity = 2 * mebibyte;
+  profile.multicast_recommended = 512 * mebibyte;
+  profile.multicast_slots = 128;
   profile.attributes = {
 #define CUVMM_ATTRIBUTE(name, value) {CU_DEVICE_ATTRIBUTE_##name, value},
 #include "emulator/profiles/h200-580/attributes.def"
   };
-  // The one attribute that differs from the recorded machine: the emulated driver has no multicast objects, and says
-  // so.
+  // The one attribute that differs from the recorded machine, on which no multicast call may be made: this profile is
+  // what was recorded, and nothing of multicast was.
   profile.attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 0;
   return profile;
 }
@@ -83,7 +86,24 @@ Profile gb200() {
   return profile;
 }
 
-constexpr std::array builders{h200_580, no_vmm, no_descriptors, no_compression, no_rdma, gb200};
+Profile h200_multicast() {
+  Profile profile = h200_580();
+  profile.name = "h200-multicast";
+  profile.summary = "h200-580 with multicast between its devices, as the documentation has it";
+  profile.attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 1;
+  return profile;
+}
+
+Profile h200_590() {
+  Profile profile = h200_multicast();
+  profile.name = "h200-590";
+  profile.summary = "h200-multicast with driver 590 (CUDA 13.1), whose binds to multicast objects can name the device";
+  profile.driver_version = 13010;
+  return profile;
+}
+
+constexpr std::array builders{h200_580, no_vmm, no_descriptors, no_compression,
+                              no_rdma,  gb200,  h200_multicast, h200_590};
 
 }  // namespace
 

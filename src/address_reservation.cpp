@@ -3,13 +3,15 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <optional>
 
+#include "cuvmm/physical_memory.hpp"
+#include "mapping_refusal.hpp"
 #include "owner_states.hpp"
 #include "refusal.hpp"
 
 namespace cuvmm {
 
-using driver::call;
 using driver::EntryPoint;
 using driver::try_call;
 
@@ -30,17 +32,52 @@ std::size_t largest_hole(const Driver& driver, std::size_t bytes) {
   return found;
 }
 
+constexpr std::string_view creating = "AddressReservation::create";
+
+// What is wrong with the numbers by themselves.
+std::optional<Failure> refusal_of(std::size_t bytes, std::size_t alignment) {
+  if (bytes == 0)
+    return invalid_use(creating, "bytes = 0", "A reservation has a size", "Reserve a multiple of the granularity",
+                       "RESERVE-SIZE-GRANULARITY");
+  if (alignment != 0 && !is_power_of_two(alignment))
+    return invalid_use(creating, fmt::format("alignment = {}", alignment), "An alignment is a power of two",
+                       "Leave it at 0 for the driver's own", "RESERVE-ALIGNMENT");
+  return std::nullopt;
+}
+
+// What is wrong with them for this driver, asked once it has refused them.
+Failure with_numbers_told(Failure failure, const Driver& driver, std::size_t bytes, DeviceAddress hint) try {
+  if (failure.code != abi::CUDA_ERROR_INVALID_VALUE) return failure;
+  const std::size_t unit = PhysicalMemory::granularity(driver, {});
+  const auto tell = [&](const char* rule_id, std::string_view what, std::string way_out) {
+    failure.rule_ids = rule_id;
+    failure.rule =
+        fmt::format("{} must be a multiple of the granularity, {} bytes ({})", what, unit, format_bytes(unit));
+    failure.way_out = std::move(way_out);
+  };
+  if (!is_aligned(bytes, unit))
+    tell("RESERVE-SIZE-GRANULARITY", fmt::format("The size, {} bytes,", bytes),
+         "Round it up: cuvmm::align_up(bytes, granularity)");
+  else if (!is_aligned(hint.value, unit))
+    tell("RESERVE-HINT-ALIGNED", fmt::format("The hint, {:#x},", hint.value),
+         "Align it, or give none: the driver is free to ignore it");
+  return failure;
+} catch (const Error&) {
+  return failure;  // as the driver told it
+}
+
 }  // namespace
 
 AddressReservation::AddressReservation(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
 
 Result<AddressReservation> AddressReservation::try_create(const Driver& driver, std::size_t bytes,
                                                           std::size_t alignment, DeviceAddress hint) {
+  if (auto refused = refusal_of(bytes, alignment)) return std::move(*refused);
   auto state = std::make_shared<State>(driver, bytes);  // before the call: nothing may fail after it
   const Result<void> reserved = try_call<EntryPoint::cuMemAddressReserve>(driver.interface(), &state->address.value,
                                                                           bytes, alignment, hint.value, 0ULL);
   if (!reserved) {
-    Failure failure = reserved.failure();
+    Failure failure = with_numbers_told(reserved.failure(), driver, bytes, hint);
     if (failure.kind == ErrorKind::out_of_address_space) failure.largest_hole_bytes = largest_hole(driver, bytes);
     return failure;
   }
@@ -95,7 +132,9 @@ DeviceAddress AddressReservation::give_out() {
 
 void AddressReservation::free() {
   require_no_mapping("AddressReservation::free");
-  call<EntryPoint::cuMemAddressFree>(state_->driver.interface(), state_->address.value, state_->size);
+  const Result<void> freed =
+      try_call<EntryPoint::cuMemAddressFree>(state_->driver.interface(), state_->address.value, state_->size);
+  if (!freed) raise(with_freeing_told(freed.failure(), state_->driver, state_->address, state_->size));
   state_->owned = false;
   state_.reset();
 }

@@ -11,6 +11,7 @@
 #include "capability_trials.hpp"
 #include "driver/call.hpp"
 #include "driver/convert.hpp"
+#include "driver/emulation.hpp"
 #include "driver/multicast_switch.hpp"
 #include "feature_facts.hpp"
 
@@ -139,7 +140,7 @@ class Inquiry {
 
   // The attribute also says yes where no channel is, without which the driver refuses.
   void note_imex_channels(Capability& capability) {
-    if (capability.state != FeatureState::yes || interface_.emulated() || has_imex_channel()) return;
+    if (capability.state != FeatureState::yes || driver::is_emulation(interface_) || has_imex_channel()) return;
     capability.state = FeatureState::unknown;
     capability.reason = why_no_channel();
     capability.remedy = channel_remedy();
@@ -239,7 +240,7 @@ class Inquiry {
         facts.feature == Feature::fabric_handles || facts.feature == Feature::host_numa_multinode_ipc;
     capability.reason = why(failure);
     capability.remedy = facts.remedy_refused;
-    if (by_fabric && failure.kind == ErrorKind::not_permitted && interface_.emulated()) {
+    if (by_fabric && failure.kind == ErrorKind::not_permitted && driver::is_emulation(interface_)) {
       capability.remedy = failure.way_out;  // the channels of this system are no matter, but those of the machine
     } else if (by_fabric && failure.kind == ErrorKind::not_permitted && !has_imex_channel()) {
       capability.reason = fmt::format("{} answered {}: {}", failure.call, failure.code_name, why_no_channel());

@@ -11,6 +11,7 @@
 #include "cuvmm/device.hpp"
 #include "driver/call.hpp"
 #include "driver/decorated.hpp"
+#include "driver/emulation.hpp"
 #include "driver/loaded_driver.hpp"
 #include "emulator/configuration.hpp"
 #include "emulator/emulated_driver.hpp"
@@ -103,8 +104,9 @@ Device Driver::device(DeviceOrdinal ordinal) const {
     raise(invalid_use(
         "Driver::device", fmt::format("ordinal = {}", ordinal.value),
         fmt::format("The driver shows {} device{} to this process, numbered from 0", count, count == 1 ? "" : "s"),
-        is_emulated() ? "Use a smaller ordinal, or give the emulated machine more: CUVMM_EMULATOR=devices=N"
-                      : "Use a smaller ordinal, or check CUDA_VISIBLE_DEVICES",
+        driver::is_emulation(*interface_)
+            ? "Use a smaller ordinal, or give the emulated machine more: CUVMM_EMULATOR=devices=N"
+            : "Use a smaller ordinal, or check CUDA_VISIBLE_DEVICES",
         "DEVICE-EXISTS"));
   int handle = 0;
   call<EntryPoint::cuDeviceGet>(*interface_, &handle, ordinal.value);

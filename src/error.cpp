@@ -103,7 +103,8 @@ std::string Failure::message() const {
   if (callback.empty() || !call.empty() || code != 0) {
     if (!text.empty()) text += ' ';
     if (!call.empty()) text += fmt::format("{}({}): ", call, arguments);
-    text += to_string(kind);
+    // Where no driver has answered, it was the system that failed.
+    text += kind == ErrorKind::driver_failure && code == 0 ? "system failure" : to_string(kind);
     if (!code_name.empty())
       text += fmt::format(" ({} = {})", code_name, code);
     else if (code != 0)

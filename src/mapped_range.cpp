@@ -51,9 +51,7 @@ std::optional<Failure> clash_in(const Driver& driver, const MappedRangeOptions& 
   if (options.device_wait < std::chrono::milliseconds::zero())
     return refuse(fmt::format("device_wait = {} ms", options.device_wait.count()), "A wait is not negative",
                   "0 asks once and does not wait");
-  if (memory.location.kind == LocationKind::host && !memory.handle_types.empty())
-    return refuse("memory.location = host, memory.handle_types", "Memory of the host at large cannot be exported",
-                  "Use Location::host_numa(node), which can", "CREATE-HANDLE-TYPE");
+  if (auto refused = host_handles_refused("MappedRange::create", memory)) return refused;
   if (!on_device && (memory.compression || memory.gpu_direct_rdma))
     return refuse(fmt::format("memory.location = {}", to_string(memory.location)),
                   "Compression and GPUDirect RDMA are features of device memory", "Leave them out for host memory");

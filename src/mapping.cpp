@@ -5,12 +5,12 @@
 #include <optional>
 #include <utility>
 
+#include "mapping_refusal.hpp"
 #include "owner_states.hpp"
 #include "refusal.hpp"
 
 namespace cuvmm {
 
-using driver::call;
 using driver::EntryPoint;
 using driver::try_call;
 
@@ -47,7 +47,9 @@ Result<Mapping> Mapping::try_create(const AddressReservation& reservation, std::
   const DeviceAddress address = reservation.address() + offset;
   const Result<void> mapped = try_call<EntryPoint::cuMemMap>(reservation.driver().interface(), address.value,
                                                              memory.size(), std::size_t{0}, memory.handle(), 0ULL);
-  if (!mapped) return mapped.failure();
+  if (!mapped)
+    return with_mapping_told(mapped.failure(), reservation.driver(), memory.properties(), reservation.address(), offset,
+                             memory.size());
   return Mapping(reservation.state_, memory.state_, address, memory.size());
 }
 
@@ -85,7 +87,9 @@ const Driver& Mapping::driver() const {
 
 void Mapping::unmap() {
   if (!reservation_) raise(owns_nothing("Mapping::unmap", "mapping"));
-  call<EntryPoint::cuMemUnmap>(reservation_->driver.interface(), address_.value, size_);
+  const Driver& driver = reservation_->driver;
+  const Result<void> unmapped = try_call<EntryPoint::cuMemUnmap>(driver.interface(), address_.value, size_);
+  if (!unmapped) raise(with_unmapping_told(unmapped.failure(), driver, address_, size_));
   reservation_.reset();
   memory_.reset();
   address_ = {};

@@ -9,6 +9,7 @@
 #include "missing_device.hpp"
 #include "owner_states.hpp"
 #include "pointer_query.hpp"
+#include "range/mapped_range_impl.hpp"
 #include "refusal.hpp"
 #include "windows_handles.hpp"
 
@@ -28,6 +29,7 @@ void explain_size(Failure& failure, const Driver& driver, const abi::CUmemAlloca
       driver.interface(), &granularity, &properties, abi::CU_MEM_ALLOC_GRANULARITY_MINIMUM);
   if (!asked || granularity == 0 || (bytes != 0 && is_aligned(bytes, granularity))) return;
   const auto rounded = checked_align_up(std::max<std::size_t>(bytes, 1), granularity);
+  failure.rule_ids = "CREATE-SIZE-GRANULARITY";
   failure.rule = fmt::format("The size must be a multiple of the granularity, {} bytes ({}), and not 0", granularity,
                              format_bytes(granularity));
   failure.way_out = rounded ? fmt::format("Ask for {} bytes: PhysicalMemory::rounded_up computes it", *rounded)
@@ -39,8 +41,8 @@ void explain_size(Failure& failure, const Driver& driver, const abi::CUmemAlloca
 // Adds that it was the NUMA node, where nothing else can be wrong.
 void explain_node(Failure& failure, const Location& location) {
   if (location.kind != LocationKind::host_numa || failure.rounded_bytes) return;
-  failure.rule = fmt::format("NUMA node {} of the host must be there and have memory; the driver says: {}", location.id,
-                             failure.rule);
+  failure.rule_ids = "CREATE-LOCATION";
+  failure.rule = fmt::format("NUMA node {} of the host must be there and have memory", location.id);
   failure.way_out =
       "Name a node that /sys/devices/system/node/has_memory lists, or Location::host() for memory of any node";
 }
@@ -54,6 +56,17 @@ void explain_shortage(Failure& failure, const Driver& driver, const Location& lo
   if (location.kind == LocationKind::device && interface.cuCtxGetDevice(&current) == abi::CUDA_SUCCESS &&
       current == location.id && interface.cuMemGetInfo(&free, &total) == abi::CUDA_SUCCESS)
     failure.free_bytes = free;
+}
+
+constexpr std::string_view creating = "PhysicalMemory::create";
+
+// What no driver has, or would not explain.
+std::optional<Failure> refusal_of(const MemoryProperties& properties) {
+  if (auto refused = windows_handles_refused(creating, properties.handle_types)) return refused;
+  if (auto flaw = range::flaw_in({properties.location, AccessRights::none}))
+    return invalid_use(creating, fmt::format("location = {}", to_string(properties.location)), std::move(flaw->rule),
+                       flaw->way_out, "CREATE-LOCATION");
+  return host_handles_refused(creating, properties);
 }
 
 std::optional<Failure> refusal_to_adopt(unsigned long long handle, std::size_t bytes) {
@@ -74,7 +87,7 @@ PhysicalMemory::PhysicalMemory(std::shared_ptr<State> state) noexcept : state_(s
 
 Result<PhysicalMemory> PhysicalMemory::try_create(const Driver& driver, const MemoryProperties& properties,
                                                   std::size_t bytes) {
-  if (const auto refused = windows_handles_refused("PhysicalMemory::create", properties.handle_types)) return *refused;
+  if (auto refused = refusal_of(properties)) return std::move(*refused);
   auto state = std::make_shared<State>(driver, properties, bytes);  // before the call: nothing may fail after it
   const abi::CUmemAllocationProp converted = driver::to_abi(properties);
   const Result<void> created =

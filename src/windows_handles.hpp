@@ -1,4 +1,4 @@
-// Handle types that exist on Windows alone.
+// Handle types that cannot be had: those that exist on Windows alone, and any of memory of the host at large.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 
 #include "cuvmm/error.hpp"
 #include "cuvmm/memory_properties.hpp"
+#include "refusal.hpp"
 
 namespace cuvmm {
 
@@ -27,6 +28,17 @@ namespace cuvmm {
   failure.way_out =
       "Use HandleType::posix_file_descriptor between processes of one machine, or HandleType::fabric between machines";
   return failure;
+}
+
+// Why memory of the host at large cannot have these.
+[[nodiscard]] inline std::optional<Failure> host_handles_refused(std::string_view call,
+                                                                 const MemoryProperties& properties) {
+  if (properties.location.kind != LocationKind::host || properties.handle_types.empty()) return std::nullopt;
+  return invalid_use(call, fmt::format("location = host, handle types = {}", to_string(properties.handle_types)),
+                     "Memory of the host at large cannot be exported",
+                     "Create it without handle types; to share memory of the host, name Location::host_numa(node) with "
+                     "HandleType::posix_file_descriptor",
+                     "CREATE-HANDLE-TYPE");
 }
 
 }  // namespace cuvmm

@@ -29,6 +29,12 @@ bool EmulatedDriver::is_promised(CUdeviceptr address, std::uint64_t bytes, bool 
   });
 }
 
+// Of multicast addresses the driver knows too little to refuse a copy or a memset: the work faults.
+bool EmulatedDriver::faults_later(const Answer& refused) const {
+  return refused.rule == Rule::multicast_multimem_only &&
+         !machine_.configuration().is_off(text(Rule::multicast_multimem_only).id);
+}
+
 Answer EmulatedDriver::check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to,
                                   Access& from) {
   Answer answer = machine_.access(destination.address, bytes, destination.who, true, destination.kind, to);
@@ -46,7 +52,7 @@ execution::Operation EmulatedDriver::copy_operation(const Operand& destination, 
   operation.run = [this, destination, source, bytes, code] {
     Access to, from;
     if (Answer refused = check_copy(destination, source, bytes, to, from); !refused.ok())
-      return Outcome::fault(code, refused.detail);
+      return Outcome::fault(faults_later(refused) ? CUDA_ERROR_ILLEGAL_ADDRESS : code, refused.detail);
     memory::copy(to.pieces(), from.pieces());
     const bool kept = machine_.still_valid(destination.address, bytes, destination.who, true, destination.kind, to) &&
                       machine_.still_valid(source.address, bytes, source.who, false, source.kind, from);
@@ -106,7 +112,7 @@ Answer EmulatedDriver::copy(CUstream stream, Operand destination, Operand source
     use_host_rights(source, bytes, false);
     if (Answer refused = check_copy(destination, source, bytes, to, from);
         !refused.ok() && !is_promised(destination.address, bytes, captured) &&
-        !is_promised(source.address, bytes, captured))
+        !is_promised(source.address, bytes, captured) && !faults_later(refused))
       return refused;
   }
   const bool waits = wait == CopyWait::host_side || (wait == CopyWait::if_pageable && !captured &&
@@ -207,7 +213,7 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
   const auto who = Accessor::device(entry.context->device);
   Access allowed;
   Answer refused = machine_.access(destination, bytes, who, true, AddressKind::kernel, allowed);
-  if (!refused.ok() && !captured && !is_promised(destination, bytes, false)) return refused;
+  if (!refused.ok() && !captured && !is_promised(destination, bytes, false) && !faults_later(refused)) return refused;
   if (wrapped)  // the driver looks at the beginning alone, and sets nothing
     return machine_.tolerated(Rule::range_fits,
                               fmt::format("{} values of {} bytes at {:#x}", count, pattern_bytes, destination));
@@ -223,7 +229,7 @@ Answer EmulatedDriver::fill(CUstream stream, CUdeviceptr destination, std::uint3
   operation.run = [this, who, destination, bytes, pattern, pattern_bytes, code = fault_of_vanished_memory(captured)] {
     Access target;
     if (Answer gone = machine_.access(destination, bytes, who, true, AddressKind::kernel, target); !gone.ok())
-      return Outcome::fault(code, gone.detail);
+      return Outcome::fault(faults_later(gone) ? CUDA_ERROR_ILLEGAL_ADDRESS : code, gone.detail);
     memory::fill(target.pieces(), pattern, pattern_bytes);
     if (!machine_.still_valid(destination, bytes, who, true, AddressKind::kernel, target))
       return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, "memory was unmapped while a memset used it");

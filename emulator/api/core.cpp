@@ -89,10 +89,14 @@ CUresult EmulatedDriver::conclude(const char* call, CUresult code, Rule rule, co
   if (machine_.configuration().is_off(text.id)) return CUDA_SUCCESS;
   try {
     const std::string_view way_out = way_out_here(rule, text);
-    last.text = fmt::format("{}: {} ({}).\n{}.", text.id, text.says, detail, way_out);
+    // The rule says what a real driver does, which is not what has just been done.
+    const bool stricter = text.breach == Breach::accepted && machine_.configuration().mode == Mode::strict;
+    const std::string_view why_refused =
+        stricter ? "; strict mode refuses what breaks this rule, also where a real driver accepts it" : "";
+    last.text = fmt::format("{}: {} ({}{}).\n{}.", text.id, text.says, detail, why_refused, way_out);
     if (machine_.configuration().explain)
-      fmt::print(stderr, "cuvmm emulated driver: {} answers {}: {}: {} ({}). {}.\n", call, find_result(code)->name,
-                 text.id, text.says, detail, way_out);
+      fmt::print(stderr, "cuvmm emulated driver: {} answers {}: {}: {} ({}{}). {}.\n", call, find_result(code)->name,
+                 text.id, text.says, detail, why_refused, way_out);
   } catch (const std::exception&) {
     last.text.clear();  // no memory left to explain with; the code says enough
   }
@@ -101,6 +105,10 @@ CUresult EmulatedDriver::conclude(const char* call, CUresult code, Rule rule, co
 
 std::string EmulatedDriver::explanation() const {
   return last_explanation().driver == this ? last_explanation().text : std::string();
+}
+
+bool EmulatedDriver::has(driver::EntryPoint entry) const noexcept {
+  return driver::info(entry).version <= machine_.configuration().profile.driver_version;
 }
 
 std::string EmulatedDriver::description() const {

@@ -40,6 +40,8 @@ class EmulatedDriver final : public driver::Interface {
   }
   [[nodiscard]] std::optional<driver::EmulatedPlace> emulated_place() const override;
   [[nodiscard]] std::string explanation() const override;
+  // All but what is newer than the profile's driver.
+  [[nodiscard]] bool has(driver::EntryPoint entry) const noexcept override;
 
   // For tests and tools that know that they have an emulated driver before them.
   [[nodiscard]] Machine& machine() noexcept {
@@ -146,6 +148,7 @@ class EmulatedDriver final : public driver::Interface {
 
   [[nodiscard]] Answer check_initialised() const;
   [[nodiscard]] Answer check_device(CUdevice device) const;
+  [[nodiscard]] Answer check_form(driver::EntryPoint entry) const;
   [[nodiscard]] Answer check_unsafe_during_capture() {
     return engine_.check_unsafe_call();
   }
@@ -232,6 +235,7 @@ class EmulatedDriver final : public driver::Interface {
   // Copies.
   [[nodiscard]] bool pageable(CUdeviceptr address);
   [[nodiscard]] bool is_promised(CUdeviceptr address, std::uint64_t bytes, bool captured);
+  [[nodiscard]] bool faults_later(const Answer& refused) const;
   Answer check_copy(const Operand& destination, const Operand& source, std::size_t bytes, Access& to, Access& from);
   [[nodiscard]] static CUresult fault_of_vanished_memory(bool by_copy_engine);
   [[nodiscard]] bool is_captured(const execution::StreamPointer& stream);
@@ -260,9 +264,13 @@ class EmulatedDriver final : public driver::Interface {
   void forget_functions();
   Answer launch(const StreamEntry& entry, const HostKernel& kernel, const KernelShape& shape,
                 KernelArguments arguments);
+  struct OpenView;
+  std::optional<execution::Outcome> open_view(const HostKernel& kernel, const KernelView& view, model::Accessor who,
+                                              OpenView& opened);
+  [[nodiscard]] bool is_still_valid(const KernelView& view, model::Accessor who, const Access& access);
   execution::Outcome run_kernel(const HostKernel& kernel, const KernelShape& shape,
                                 const std::vector<KernelView>& views, const KernelArguments& arguments,
-                                std::uint64_t tries, model::Accessor who);
+                                std::uint64_t tries, model::Accessor who, std::uint64_t watched_as);
 
   // Pointers.
   Answer pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer);

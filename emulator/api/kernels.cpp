@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "emulator/api/answering.hpp"
+#include "emulator/api/watched_launch.hpp"
 #include "emulator/kernels/module_image.hpp"
+#include "emulator/multimem.hpp"
 
 namespace cuvmm::emulator::api {
 namespace {
@@ -192,43 +194,86 @@ Answer EmulatedDriver::launch(const StreamEntry& entry, const HostKernel& kernel
   operation.description = fmt::format("kernel {}", kernel.name);
   for (const KernelView& view : views) operation.touches.push_back({view.address, view.bytes, view.write});
   operation.run = [this, &kernel, shape, views, arguments = std::move(arguments), tries = std::uint64_t{0},
+                   watched = std::shared_ptr<WatchedLaunch>(),
                    who = model::Accessor::device(entry.context->device)]() mutable {
-    return run_kernel(kernel, shape, views, arguments, tries++, who);
+    // What is watched goes with the launch: begun anew for each of a graph's, which are copies of one operation.
+    if (tries == 0) watched = std::make_shared<WatchedLaunch>(machine_.aliases(), who.ordinal());
+    const Outcome outcome = run_kernel(kernel, shape, views, arguments, tries++, who, watched->launch());
+    if (outcome.state != Outcome::State::again) watched = nullptr;
+    return outcome;
   };
   return engine_.submit(entry.stream, std::move(operation));
 }
 
+// The bytes of one of a kernel's views, for as long as its function runs.
+struct EmulatedDriver::OpenView {
+  Access access;
+  std::vector<memory::Window> windows;  // one, or one for each device of a team
+  std::vector<std::byte*> replicas;
+};
+
+// Nothing if it was opened; else what the launch ends in.
+std::optional<Outcome> EmulatedDriver::open_view(const HostKernel& kernel, const KernelView& view, model::Accessor who,
+                                                 OpenView& opened) {
+  if (view.bytes > 0) {
+    if (view.alignment > 1 && view.address % view.alignment != 0)
+      return Outcome::fault(CUDA_ERROR_MISALIGNED_ADDRESS, fmt::format("kernel {}: {:#x} is not a multiple of {}",
+                                                                       kernel.name, view.address, view.alignment));
+    const Answer answer =
+        view.multimem ? machine_.access_multicast(view.address, view.bytes, who, view.write, opened.access)
+                      : machine_.access(view.address, view.bytes, who, view.write, AddressKind::kernel, opened.access);
+    const bool of_multicast = answer.rule == Rule::multicast_multimem_only || answer.rule == Rule::multimem_address;
+    if (!answer.ok() && of_multicast && machine_.configuration().is_off(text(answer.rule).id)) return Outcome::done();
+    if (!answer.ok())
+      return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, fmt::format("kernel {}: {}", kernel.name, answer.detail));
+  }
+  for (const std::vector<memory::Piece>& pieces : opened.access.replicas()) {
+    opened.windows.emplace_back(pieces, view.write);
+    opened.replicas.push_back(opened.windows.back().data());
+  }
+  if (!view.multimem) opened.windows.emplace_back(opened.access.pieces(), view.write);
+  return std::nullopt;
+}
+
+bool EmulatedDriver::is_still_valid(const KernelView& view, model::Accessor who, const Access& access) {
+  if (view.bytes == 0) return true;
+  return view.multimem ? machine_.still_bound(view.address, view.bytes, who, view.write, access)
+                       : machine_.still_valid(view.address, view.bytes, who, view.write, AddressKind::kernel, access);
+}
+
 Outcome EmulatedDriver::run_kernel(const HostKernel& kernel, const KernelShape& shape,
                                    const std::vector<KernelView>& views, const KernelArguments& arguments,
-                                   std::uint64_t tries, model::Accessor who) {
-  std::vector<Access> accesses(views.size());
-  std::vector<memory::Window> windows;
+                                   std::uint64_t tries, model::Accessor who, std::uint64_t watched_as) {
+  std::vector<OpenView> opened(views.size());
   std::vector<std::byte*> places;
+  std::vector<MulticastWindow> multicasts;
+  std::vector<const Access*> accesses;
   for (std::size_t index = 0; index < views.size(); ++index) {
-    const KernelView& view = views[index];
-    if (view.bytes > 0) {
-      if (view.alignment > 1 && view.address % view.alignment != 0)
-        return Outcome::fault(CUDA_ERROR_MISALIGNED_ADDRESS, fmt::format("kernel {}: {:#x} is not a multiple of {}",
-                                                                         kernel.name, view.address, view.alignment));
-      if (Answer refused =
-              machine_.access(view.address, view.bytes, who, view.write, AddressKind::kernel, accesses[index]);
-          !refused.ok())
-        return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS, fmt::format("kernel {}: {}", kernel.name, refused.detail));
-    }
-    windows.emplace_back(accesses[index].pieces(), view.write);
-    places.push_back(windows.back().data());
+    OpenView& one = opened[index];
+    if (auto ended = open_view(kernel, views[index], who, one)) return *ended;
+    places.push_back(views[index].multimem ? nullptr : one.windows.front().data());
+    multicasts.push_back({one.replicas, views[index].bytes});
+    accesses.push_back(&one.access);
   }
+  WatchedViews watched(machine_.aliases(), watched_as, views, accesses);
   KernelProgress progress = KernelProgress::again;
   try {
-    progress = kernel.run({arguments, shape, places, tries});
+    progress = kernel.run({arguments, shape, places, tries, multicasts, &watched});
   } catch (const std::bad_alloc& error) {  // the kernel's own: it has begun, so it is not tried again
     return Outcome::fault(CUDA_ERROR_LAUNCH_FAILED, error.what());
+  } catch (const multimem::Fault& fault) {
+    return Outcome::fault(
+        fault.kind() == multimem::Fault::Kind::misaligned ? CUDA_ERROR_MISALIGNED_ADDRESS : CUDA_ERROR_ILLEGAL_ADDRESS,
+        fmt::format("kernel {}: {}", kernel.name, fault.what()));
   }
   for (std::size_t index = 0; index < views.size(); ++index)
-    if (views[index].bytes > 0 && !machine_.still_valid(views[index].address, views[index].bytes, who,
-                                                        views[index].write, AddressKind::kernel, accesses[index]))
+    if (!is_still_valid(views[index], who, opened[index].access))
       return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS,
                             fmt::format("kernel {}: memory was unmapped while it ran", kernel.name));
+  if (watched.finding())
+    if (Answer refused = machine_.tolerated(Rule::alias_fence, *watched.finding()); !refused.ok())
+      return Outcome::fault(CUDA_ERROR_LAUNCH_FAILED,
+                            fmt::format("kernel {}: {}: {}", kernel.name, text(refused.rule).id, refused.detail));
   return progress == KernelProgress::done ? Outcome::done() : Outcome::again();
 }
 

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "emulator/api/alias_tracker.hpp"
 #include "emulator/memory/file_limit.hpp"
 #include "emulator/memory/private_memory.hpp"
 #include "emulator/sharing/join_machine.hpp"
@@ -33,9 +34,11 @@ Machine::Machine(MachineParts parts)
           {store_, addresses_, configuration_.profile.granularity,
            [this](const model::PoolChunk& chunk, bool visible) { return view_of_chunk(chunk, visible); },
            [this](std::uint64_t shared_pool) { physical_->drop_pool(shared_pool); }}),
-      virtual_memory_(configuration_, store_, addresses_, *this, [this](Rule rule, const std::string& detail) {
-        if (!warned_.contains(rule)) throw WarningDue{rule, detail};
-      }) {
+      virtual_memory_(configuration_, store_, addresses_, *this,
+                      [this](Rule rule, const std::string& detail) {
+                        if (!warned_.contains(rule)) throw WarningDue{rule, detail};
+                      }),
+      aliases_(std::make_unique<AliasTracker>()) {
   store_.set_reclaim([this](model::Place place) { return stream_ordered_memory_.give_back_unused(place); });
 }
 
@@ -247,6 +250,7 @@ Machine::LiveObjects Machine::live_objects() {
 Access::Access(Access&& other) noexcept
     : machine_(std::exchange(other.machine_, nullptr)),
       pieces_(std::move(other.pieces_)),
+      replicas_(std::move(other.replicas_)),
       pinned_(std::move(other.pinned_)) {
   other.pinned_.clear();
 }
@@ -254,6 +258,7 @@ Access::Access(Access&& other) noexcept
 Access& Access::operator=(Access&& other) noexcept {
   std::swap(machine_, other.machine_);
   std::swap(pieces_, other.pieces_);
+  std::swap(replicas_, other.replicas_);
   std::swap(pinned_, other.pinned_);
   return *this;
 }

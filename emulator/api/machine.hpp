@@ -22,6 +22,7 @@ namespace cuvmm::emulator::api {
 
 using namespace cuvmm::abi;
 
+class AliasTracker;
 class Machine;
 
 // Page-locked memory of the process: allocated by cuMemHostAlloc, or registered.
@@ -48,11 +49,14 @@ class Access {
   ~Access();
 
   [[nodiscard]] const std::vector<memory::Piece>& pieces() const noexcept { return pieces_; }
+  // Of multicast addresses: those of each device of the team.
+  [[nodiscard]] const std::vector<std::vector<memory::Piece>>& replicas() const noexcept { return replicas_; }
 
  private:
   friend class Machine;
   Machine* machine_ = nullptr;
   std::vector<memory::Piece> pieces_;
+  std::vector<std::vector<memory::Piece>> replicas_;
   std::vector<model::Allocation*> pinned_;
 };
 
@@ -199,6 +203,15 @@ class Machine final : private model::HostViewListener {
                        unsigned long long flags);
   Answer import_handle(CUmemGenericAllocationHandle* handle, void* os_handle, CUmemAllocationHandleType type);
 
+  // What waits for the devices of a multicast object does so without the lock, as long as the configuration says.
+  Answer map(CUdeviceptr address, std::uint64_t bytes, std::uint64_t offset, CUmemGenericAllocationHandle handle,
+             unsigned long long flags);
+  Answer bind_multicast(const model::MulticastBind& wanted);
+  // Finds the bytes behind multicast addresses, all of which are bound on every device of the team.
+  Answer access_multicast(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write, Access& found);
+  [[nodiscard]] bool still_bound(CUdeviceptr address, std::uint64_t bytes, model::Accessor who, bool write,
+                                 const Access& access);
+
   // Legacy IPC of cuMemAlloc memory. What was opened belongs to `owner`; it is the same address if that has it open.
   Answer export_ipc(CUipcMemHandle* handle, CUdeviceptr address);
   Answer open_ipc(CUdeviceptr* address, const CUipcMemHandle& handle, int device, std::uint64_t owner);
@@ -230,6 +243,8 @@ class Machine final : private model::HostViewListener {
 
   [[nodiscard]] bool is_device_address(CUdeviceptr address) const { return addresses_.contains(address); }
 
+  [[nodiscard]] AliasTracker& aliases() noexcept { return *aliases_; }
+
   // What is alive, for tests and for reports of leaks.
   struct LiveObjects {
     std::size_t handles = 0, mappings = 0, reservations = 0, allocations = 0, heap_allocations = 0, exports = 0,
@@ -250,6 +265,9 @@ class Machine final : private model::HostViewListener {
     std::string detail;
   };
 
+  Answer import_fabric(model::Allocation** memory, const CUmemFabricHandle& handle);
+  template <class Attempt>
+  Answer once_complete(Attempt&& attempt);
   // Tells the receiver unless that was done before; without the lock, since it may call the driver.
   void give_warning(Rule rule, const std::string& detail);
   [[nodiscard]] memory::Piece piece(const model::Segment& segment);
@@ -275,6 +293,7 @@ class Machine final : private model::HostViewListener {
   std::map<std::uintptr_t, HostRange> host_ranges_;
   std::set<CUdeviceptr> tokens_taken_;  // beginnings of mappings and allocations
   std::multiset<std::pair<int, int>> peers_enabled_;
+  const std::unique_ptr<AliasTracker> aliases_;
   std::set<Rule> warned_;
   std::recursive_mutex receiving_;  // taken before the lock: one thread at a time tells the receiver of warnings
 };

@@ -56,19 +56,29 @@ Answer Machine::import_handle(CUmemGenericAllocationHandle* handle, void* os_han
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !fabric)
     return refused(CUDA_ERROR_INVALID_VALUE, Rule::import_type, "it is not one type");
 
-  const std::lock_guard lock(mutex_);
-  physical_->collect_closed_exports();
-  if (fabric && !physical_->has_imex_channel())
-    return refused(CUDA_ERROR_NOT_PERMITTED, Rule::create_fabric_permission,
-                   "there is no IMEX channel that this process may open");
-  model::Allocation* memory = nullptr;
-  Answer answer =
-      fabric ? physical_->import_fabric(&memory, *static_cast<const CUmemFabricHandle*>(os_handle))
-             : physical_->import_descriptor(&memory, static_cast<int>(reinterpret_cast<std::uintptr_t>(os_handle)));
-  if (!answer.ok()) return answer;
-  const Held held(store_, *memory);
-  *handle = virtual_memory_.import(*memory);
-  return {};
+  const auto import = [&](model::VirtualMemory& memory_of_process) -> Answer {
+    physical_->collect_closed_exports();
+    if (fabric && !physical_->has_imex_channel())
+      return refused(CUDA_ERROR_NOT_PERMITTED, Rule::create_fabric_permission,
+                     "there is no IMEX channel that this process may open");
+    model::Allocation* memory = nullptr;
+    Answer answer =
+        fabric ? import_fabric(&memory, *static_cast<const CUmemFabricHandle*>(os_handle))
+               : physical_->import_descriptor(&memory, static_cast<int>(reinterpret_cast<std::uintptr_t>(os_handle)));
+    if (!answer.ok()) return answer;
+    const Held held(store_, *memory);
+    *handle = memory_of_process.import(*memory);
+    return {};
+  };
+  return with_memory(import);
+}
+
+// The driver makes a new multicast object in the place of one that is gone. Under the lock.
+Answer Machine::import_fabric(model::Allocation** memory, const CUmemFabricHandle& handle) {
+  Answer answer = physical_->import_fabric(memory, handle, false);
+  if (answer.ok() || answer.rule != Rule::multicast_kept) return answer;
+  if (Answer refused = virtual_memory_.tolerated(answer.rule, answer.detail); !refused.ok()) return refused;
+  return physical_->import_fabric(memory, handle, true);
 }
 
 Answer Machine::export_ipc(CUipcMemHandle* handle, CUdeviceptr address) {
@@ -128,6 +138,7 @@ Answer Machine::dma_buf_memory(CUdeviceptr address, std::uint64_t bytes,
     const model::Mapping* mapping = virtual_memory_.find_mapping(next);
     if (mapping == nullptr) return refused("it is not device memory throughout");
     if (mapping->handle->allocation->place.is_host()) return refused("host memory has no dma-bufs");
+    if (mapping->handle->allocation->is_multicast()) return refused("multicast objects have no dma-bufs");
     if (!covered.empty() && covered.front()->place.device != mapping->handle->allocation->place.device)
       return refused("it is memory of more than one device");
     covered.push_back(mapping->handle->allocation);

@@ -43,10 +43,7 @@ CUresult EmulatedDriver::cuMemAddressFree(CUdeviceptr pointer, size_t size) {
 
 CUresult EmulatedDriver::cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                                   unsigned long long flags) {
-  return initialised([&] {
-    return machine_.with_memory(
-        [&](VirtualMemory& memory) { return memory.map(pointer, size, offset, handle, flags); });
-  });
+  return initialised([&] { return machine_.map(pointer, size, offset, handle, flags); });
 }
 
 CUresult EmulatedDriver::cuMemUnmap(CUdeviceptr pointer, size_t size) {

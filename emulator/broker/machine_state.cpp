@@ -12,7 +12,7 @@ constexpr std::uint64_t offset_space = std::uint64_t{1} << 50;
 
 }  // namespace
 
-MachineState::MachineState(const MachineShape& shape) : shape_(shape) {
+MachineState::MachineState(const MachineShape& shape) : shape_(shape), teams_(shape.multicast_slots) {
   for (int node = 0; node < shape.nodes; ++node) {
     for (int device = 0; device < shape.devices; ++device)
       rooms_.emplace(NodePlace(node, model::Place::on_device(device)),
@@ -54,7 +54,7 @@ const SharedAllocation* MachineState::create(ClientId client, const NodePlace& p
   if (room == rooms_.end() || place.node != creator.node || bytes == 0 || bytes % extent_alignment != 0 ||
       bytes > room->second.free)
     return nullptr;
-  SharedAllocation made{next_allocation_, place, bytes, properties, 0};
+  SharedAllocation made{next_allocation_, place, bytes, properties, 0, 0};
   const auto offset = room->second.offsets.take(extent_bytes(made), extent_alignment);
   if (!offset) return nullptr;
   made.offset = *offset;
@@ -67,6 +67,10 @@ const SharedAllocation* MachineState::create(ClientId client, const NodePlace& p
 void MachineState::drop(std::uint64_t id) {
   const auto held = allocations_.find(id);
   if (--held->second.references > 0) return;
+  if (held->second.allocation.place.kind == PlaceKind::multicast) {
+    end_multicast(held);
+    return;
+  }
   const SharedAllocation& gone = held->second.allocation;
   rooms_.at(gone.place).free += gone.bytes;
   dead_.push_back({gone.place, gone.offset, gone.bytes});

@@ -9,6 +9,7 @@
 
 #include "emulator/broker/protocol.hpp"
 #include "emulator/model/address_space.hpp"
+#include "emulator/model/multicast.hpp"
 #include "emulator/model/place.hpp"
 
 namespace cuvmm::emulator::broker {
@@ -19,6 +20,7 @@ struct MachineShape {
   std::uint64_t device_bytes = 0;
   std::uint64_t host_bytes = 0;  // of each node
   std::uint64_t host_gap = 0;    // bytes of a host file between neighbours
+  int multicast_slots = 0;       // of each device
 };
 
 // Bytes that belong to nobody any more.
@@ -63,6 +65,20 @@ class MachineState {
   // A number that stands for memory that the client holds, for as long as that lives. The same one each time.
   [[nodiscard]] std::optional<std::uint64_t> add_token(ClientId client, TokenKind kind, std::uint64_t id);
   [[nodiscard]] const SharedAllocation* import_token(ClientId client, TokenKind kind, std::uint64_t token);
+
+  // Whether that number stands for a multicast object that is gone; it is made again for the client, which then has it.
+  [[nodiscard]] bool is_lost_multicast(TokenKind kind, std::uint64_t token) const;
+  [[nodiscard]] const SharedAllocation* make_again(ClientId client, std::uint64_t token);
+
+  // Multicast objects live as memory does, and keep the memory that is bound to them. Nothing where the client does not
+  // have the object, the device is none of its node, or it does not hold the memory.
+  [[nodiscard]] const SharedAllocation& create_multicast(ClientId client, const CreateMulticast& wanted);
+  [[nodiscard]] std::optional<model::JoinOutcome> join(ClientId client, const JoinMulticast& wanted);
+  [[nodiscard]] std::optional<model::BindOutcome> bind(ClientId client, const BindMulticast& wanted);
+  [[nodiscard]] std::optional<std::uint64_t> unbind(ClientId client, const UnbindMulticast& wanted);
+  [[nodiscard]] std::optional<Multicast> multicast(ClientId client, const AskMulticast& asked) const;
+  [[nodiscard]] bool is_bound(std::uint64_t memory) const { return teams_.is_bound(memory); }
+  [[nodiscard]] std::size_t multicast_objects() const { return teams_.objects(); }
 
   // Whether the export stands for a pool; or for memory that can be imported.
   [[nodiscard]] bool is_of_pool(ExportId id) const;
@@ -135,6 +151,9 @@ class MachineState {
 
   [[nodiscard]] const SharedAllocation* hold(ClientId client, std::uint64_t id);
   void drop(std::uint64_t id);
+  void end_multicast(std::map<std::uint64_t, Held>::iterator object);
+  // Whether the client has that multicast object.
+  [[nodiscard]] bool has_multicast(ClientId client, std::uint64_t id) const;
   void release_pool(std::uint64_t pool);
   [[nodiscard]] const RangeOfPool* find_range(ClientId client, std::uint64_t pool, std::uint64_t token) const;
   [[nodiscard]] std::uint64_t extent_bytes(const SharedAllocation& allocation) const;
@@ -147,6 +166,8 @@ class MachineState {
   std::map<std::uint64_t, KnownPool> pools_;
   std::map<Token, std::uint64_t> tokens_;    // -> allocation
   std::map<Token, std::uint64_t> token_of_;  // by kind and allocation
+  model::MulticastTeams teams_;
+  std::map<std::uint64_t, SharedAllocation> lost_multicasts_;  // by the number of their fabric handle
   std::vector<DeadExtent> dead_;
   std::uint64_t next_client_ = 1;
   std::uint64_t next_allocation_ = 1;

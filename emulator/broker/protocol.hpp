@@ -17,26 +17,25 @@
 
 namespace cuvmm::emulator::broker {
 
-inline constexpr std::uint16_t protocol_version = 3;
+inline constexpr std::uint16_t protocol_version = 4;
 inline constexpr std::size_t most_message_bytes = std::size_t{1} << 16;
 
-enum class PlaceKind : std::uint8_t { device, host };
+enum class PlaceKind : std::uint8_t { device, host, multicast };
 constexpr bool valid(PlaceKind kind) {
-  return kind <= PlaceKind::host;
+  return kind <= PlaceKind::multicast;
 }
 
 // A place on one of the machine's nodes.
 struct NodePlace {
   std::int32_t node = 0;
   PlaceKind kind = PlaceKind::device;
-  std::int32_t device = 0;  // 0 for the host
+  std::int32_t device = 0;  // 0 but for a device
 
   NodePlace() = default;
   NodePlace(int on_node, const model::Place& place)
-      : node(on_node),
-        kind(place.is_host() ? PlaceKind::host : PlaceKind::device),
-        device(place.is_host() ? 0 : place.device) {}
+      : node(on_node), kind(static_cast<PlaceKind>(place.kind)), device(kind == PlaceKind::device ? place.device : 0) {}
   [[nodiscard]] model::Place place() const {
+    if (kind == PlaceKind::multicast) return model::Place::of_multicast();
     return kind == PlaceKind::host ? model::Place::on_host() : model::Place::on_device(device);
   }
   static void fields(auto& self, auto&& field) {
@@ -72,13 +71,14 @@ struct Properties {
   friend bool operator==(const Properties&, const Properties&) = default;
 };
 
-// Physical memory of the machine.
+// Physical memory of the machine, or a multicast object, which has no bytes of its own.
 struct SharedAllocation {
   std::uint64_t id = 0;
   NodePlace place;
   std::uint64_t bytes = 0;
   Properties properties;
-  std::uint64_t offset = 0;  // of its bytes in the place's file
+  std::uint64_t offset = 0;   // of its bytes in the place's file
+  std::uint32_t devices = 0;  // for how many a multicast object is
 
   static void fields(auto& self, auto&& field) {
     field(self.id);
@@ -86,6 +86,7 @@ struct SharedAllocation {
     field(self.bytes);
     field(self.properties);
     field(self.offset);
+    field(self.devices);
   }
   friend bool operator==(const SharedAllocation&, const SharedAllocation&) = default;
 };
@@ -149,10 +150,12 @@ struct ImportToken {  // answered by Memory
   TokenKind kind = TokenKind::fabric;
   std::uint64_t token = 0;
   std::uint64_t owner = 0;  // of legacy IPC: the process that made the handle
+  bool anew = false;        // a multicast object that is gone is made again, without anything in it
   static void fields(auto& self, auto&& field) {
     field(self.kind);
     field(self.token);
     field(self.owner);
+    field(self.anew);
   }
 };
 
@@ -204,9 +207,74 @@ struct OpenPoolMemory {  // one piece of what such a range lies in; answered by 
   }
 };
 
+// Devices are those of the process's node.
+struct CreateMulticast {  // answered by Memory
+  std::uint32_t devices = 0;
+  std::uint64_t bytes = 0;
+  Properties properties;
+  static void fields(auto& self, auto&& field) {
+    field(self.devices);
+    field(self.bytes);
+    field(self.properties);
+  }
+};
+struct JoinMulticast {  // answered by Done or Refusal::multicast
+  std::uint64_t id = 0;
+  std::int32_t device = 0;
+  static void fields(auto& self, auto&& field) {
+    field(self.id);
+    field(self.device);
+  }
+};
+struct BindMulticast {  // answered by Done or Refusal::multicast
+  std::uint64_t id = 0;
+  std::int32_t device = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t memory = 0;  // which the process holds
+  std::uint64_t memory_offset = 0;
+  static void fields(auto& self, auto&& field) {
+    field(self.id);
+    field(self.device);
+    field(self.offset);
+    field(self.bytes);
+    field(self.memory);
+    field(self.memory_offset);
+  }
+};
+struct UnbindMulticast {  // answered by Token, the memory's id
+  std::uint64_t id = 0;
+  std::int32_t device = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  static void fields(auto& self, auto&& field) {
+    field(self.id);
+    field(self.device);
+    field(self.offset);
+    field(self.bytes);
+  }
+};
+struct AskMulticast {  // answered by Multicast
+  std::uint64_t id = 0;
+  std::uint64_t offset = 0;  // the part of the object of which the binds are told
+  std::uint64_t bytes = 0;
+  std::uint64_t skip = 0;  // so many of them
+  static void fields(auto& self, auto&& field) {
+    field(self.id);
+    field(self.offset);
+    field(self.bytes);
+    field(self.skip);
+  }
+};
+struct AskBound {  // whether memory is bound to a multicast object; answered by Token, 1 or 0
+  std::uint64_t memory = 0;
+  static void fields(auto& self, auto&& field) { field(self.memory); }
+};
+
 using Request =
     std::variant<Hello, Create, GiveBack, AskUsage, AskFile, ExportDescriptor, ImportDescriptor, ExportToken,
-                 ImportToken, ExportPool, ImportPool, DropPool, ExportPoolRange, ImportPoolRange, OpenPoolMemory>;
+                 ImportToken, ExportPool, ImportPool, DropPool, ExportPoolRange, ImportPoolRange, OpenPoolMemory,
+                 CreateMulticast, JoinMulticast, BindMulticast, UnbindMulticast, AskMulticast, AskBound>;
 
 // Replies.
 
@@ -254,9 +322,11 @@ enum class Refusal : std::uint8_t {
   no_descriptor,     // the system gives none; detail: errno
   owner_gone,        // the process that made the handle has ended
   other_kind,        // it is a pool's where memory's is wanted, or the other way round
+  multicast,         // detail: model::JoinOutcome or model::BindOutcome
+  lost_multicast,    // the fabric handle is that of a multicast object that is gone
 };
 constexpr bool valid(Refusal refusal) {
-  return refusal <= Refusal::other_kind;
+  return refusal <= Refusal::lost_multicast;
 }
 
 struct Refused {
@@ -287,7 +357,27 @@ struct PoolRange {
   }
 };
 
-using Reply = std::variant<Welcome, Done, Memory, Usage, Token, Refused, Pool, PoolRange>;
+struct Multicast {
+  // Of each bind in `binds`: the member, its number in the team; where it begins in the object; bytes; the device's
+  // node and ordinal; where the bytes are in that place's file.
+  static constexpr std::size_t fields_of_bind = 6;
+  std::uint32_t missing = 0;         // devices
+  bool others = false;               // another process has the object, or can still come by it
+  std::int32_t in_reach = 0;         // devices that may be added, those that were included
+  std::vector<std::uint64_t> team;   // node and device of each
+  std::vector<std::uint64_t> binds;  // as many as a message has room for
+  bool more = false;                 // than these
+  static void fields(auto& self, auto&& field) {
+    field(self.missing);
+    field(self.others);
+    field(self.in_reach);
+    field(self.team);
+    field(self.binds);
+    field(self.more);
+  }
+};
+
+using Reply = std::variant<Welcome, Done, Memory, Usage, Token, Refused, Pool, PoolRange, Multicast>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Request& request);
 [[nodiscard]] std::vector<std::byte> encode(const Reply& reply);

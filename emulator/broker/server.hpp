@@ -79,6 +79,12 @@ class Server {
   [[nodiscard]] Answer answer(MachineState::ClientId client, const ExportPoolRange& request);
   [[nodiscard]] Answer answer(MachineState::ClientId client, const ImportPoolRange& request);
   [[nodiscard]] Answer answer(MachineState::ClientId client, const OpenPoolMemory& request);
+  [[nodiscard]] Answer answer(MachineState::ClientId client, const CreateMulticast& request);
+  [[nodiscard]] Answer answer(MachineState::ClientId client, const JoinMulticast& request);
+  [[nodiscard]] Answer answer(MachineState::ClientId client, const BindMulticast& request);
+  [[nodiscard]] Answer answer(MachineState::ClientId client, const UnbindMulticast& request);
+  [[nodiscard]] Answer answer(MachineState::ClientId client, const AskMulticast& request);
+  [[nodiscard]] Answer answer(MachineState::ClientId client, const AskBound& request);
   [[nodiscard]] Answer import_pool(MachineState::ClientId client, const Packet& packet);
   // A new descriptor for the export that `add` adds to the state; beside that reply.
   template <class Add>

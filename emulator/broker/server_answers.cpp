@@ -172,7 +172,45 @@ Server::Answer Server::answer(MachineState::ClientId client, const ExportToken& 
 
 Server::Answer Server::answer(MachineState::ClientId client, const ImportToken& request) {
   if (request.kind == TokenKind::ipc && !state_.is_client(request.owner)) return {refused(Refusal::owner_gone), -1, {}};
+  if (state_.is_lost_multicast(request.kind, request.token))
+    return {
+        request.anew ? memory_or_refusal(state_.make_again(client, request.token)) : refused(Refusal::lost_multicast),
+        -1,
+        {}};
   return {memory_or_refusal(state_.import_token(client, request.kind, request.token)), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const CreateMulticast& request) {
+  if (request.devices == 0) return {refused(Refusal::not_known), -1, {}};
+  return {Memory{state_.create_multicast(client, request)}, -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const JoinMulticast& request) {
+  const auto outcome = state_.join(client, request);
+  if (!outcome) return {refused(Refusal::not_known), -1, {}};
+  if (*outcome == model::JoinOutcome::joined) return {Done{}, -1, {}};
+  return {refused(Refusal::multicast, static_cast<std::uint64_t>(*outcome)), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const BindMulticast& request) {
+  const auto outcome = state_.bind(client, request);
+  if (!outcome) return {refused(Refusal::not_known), -1, {}};
+  if (*outcome == model::BindOutcome::bound) return {Done{}, -1, {}};
+  return {refused(Refusal::multicast, static_cast<std::uint64_t>(*outcome)), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const UnbindMulticast& request) {
+  const auto memory = state_.unbind(client, request);
+  return {memory ? Reply(Token{*memory}) : refused(Refusal::not_known), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId client, const AskMulticast& request) {
+  const auto facts = state_.multicast(client, request);
+  return {facts ? Reply(*facts) : refused(Refusal::not_known), -1, {}};
+}
+
+Server::Answer Server::answer(MachineState::ClientId, const AskBound& request) {
+  return {Token{state_.is_bound(request.memory) ? 1U : 0U}, -1, {}};
 }
 
 }  // namespace cuvmm::emulator::broker

@@ -13,4 +13,10 @@ CUVMM_EXPORT const char* cuvmm_emulated_place(int* node) {
   return cuvmm::emulator::drop_in::process_place(node);
 }
 
+// Why the calling thread's last call failed, as driver::Interface::explanation tells it; null before cuInit. The text
+// stays until the thread asks again.
+CUVMM_EXPORT const char* cuvmm_emulated_explanation() {
+  return cuvmm::emulator::drop_in::process_explanation();
+}
+
 }  // extern "C"

@@ -7,12 +7,14 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 
 #include "emulator/api/emulated_driver.hpp"
 #include "emulator/api/fork_count.hpp"
 #include "emulator/configuration.hpp"
 #include "emulator/emulated_driver.hpp"
+#include "emulator/thread_storage.hpp"
 
 namespace cuvmm::emulator::drop_in {
 namespace {
@@ -22,6 +24,11 @@ struct Kept {
   std::shared_ptr<driver::Interface> driver;
   unsigned made_at_fork_count;
   driver::EmulatedPlace place;
+};
+
+// What the thread was told last.
+struct LastTold {
+  std::string text;
 };
 
 // Nothing here is destroyed: neither type has a destructor that does anything.
@@ -90,6 +97,16 @@ const char* process_place(int* node) noexcept {
   if (kept == nullptr) return nullptr;
   *node = kept->place.node;
   return kept->place.machine.c_str();
+}
+
+const char* process_explanation() noexcept try {
+  const Kept* const kept = initialised.load(std::memory_order_acquire);
+  if (kept == nullptr) return nullptr;
+  std::string& text = of_this_thread<LastTold>().text;
+  text = kept->driver->explanation();
+  return text.c_str();
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 abi::CUresult initialise(unsigned flags) noexcept {

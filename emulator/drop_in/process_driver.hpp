@@ -21,6 +21,9 @@ namespace cuvmm::emulator::drop_in {
 // The driver's place, as driver::Interface tells it, once cuInit has made it; else null.
 [[nodiscard]] const char* process_place(int* node) noexcept;
 
+// Why the thread's last call to that driver failed; null where there is none, or no memory to tell it.
+[[nodiscard]] const char* process_explanation() noexcept;
+
 // Runs `work(driver) -> CUresult` on the process's driver.
 template <class Work>
 abi::CUresult with_process_driver(Work&& work) noexcept {

@@ -4,6 +4,7 @@
 // thread will see to, there are at least as many idle workers as ready streams; and whenever one rests after `again`,
 // at least one worker is idle and wakes when the rest is over.
 #include <algorithm>
+#include <atomic>
 #include <exception>
 
 #include "emulator/execution/put_off_end.hpp"
@@ -15,7 +16,13 @@ namespace {
 
 constexpr std::chrono::milliseconds idle_lifetime{200};
 
+std::atomic<std::size_t> workers_of_process{0};
+
 }  // namespace
+
+std::size_t worker_threads() noexcept {
+  return workers_of_process.load();
+}
 
 // Sees to it that some worker looks at the lists: an idle one is woken, or one more is made.
 void Scheduler::call_worker() {
@@ -56,7 +63,9 @@ std::shared_ptr<Stream> Scheduler::next_for_worker() {
 }
 
 void Scheduler::work() {
+  ++workers_of_process;
   work_until_unneeded();
+  --workers_of_process;
   end_if_due();  // after this nothing may be left of the scheduler
 }
 

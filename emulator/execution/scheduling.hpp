@@ -9,6 +9,9 @@
 
 namespace cuvmm::emulator::execution {
 
+// How many threads of the process run operations, of whatever engine.
+[[nodiscard]] std::size_t worker_threads() noexcept;
+
 struct Scheduling {
   enum class Mode {
     // Worker threads, created when the first asynchronous operation needs one and as many as operations run at once;

@@ -36,6 +36,19 @@ struct PoolRange {
   std::uint64_t bytes = 0;
 };
 
+// The bytes of one device behind a piece of a multicast object.
+struct MulticastPiece {
+  std::size_t member = 0;    // of the team, in the order in which its devices were added
+  std::uint64_t offset = 0;  // in the object
+  std::uint64_t bytes = 0;
+  Extent extent;
+};
+
+inline Answer lost_multicast() {
+  return {abi::CUDA_ERROR_INVALID_VALUE, Rule::multicast_kept,
+          "the handle is that of a multicast object that nobody has any more"};
+}
+
 // There are two: a machine of the process's own (PrivateMemory), and one that processes share through a broker
 // (sharing::SharedMemory). Not thread-safe: its owner takes turns.
 //
@@ -61,7 +74,13 @@ class PhysicalMemory : public model::PhysicalSupply {
 
   // A fabric handle keeps nothing.
   virtual Answer export_fabric(abi::CUmemFabricHandle* handle, model::Allocation& memory) = 0;
-  virtual Answer import_fabric(model::Allocation** memory, const abi::CUmemFabricHandle& handle) = 0;
+  // Where the handle stands for a multicast object that is gone, a new, empty one is made if `anew`; else the answer is
+  // lost_multicast().
+  virtual Answer import_fabric(model::Allocation** memory, const abi::CUmemFabricHandle& handle, bool anew) = 0;
+
+  // What is bound within [offset, offset + bytes) of a multicast object, cut to that.
+  [[nodiscard]] virtual std::vector<MulticastPiece> multicast_pieces(const model::Allocation& object,
+                                                                     std::uint64_t offset, std::uint64_t bytes) = 0;
 
   // Nor does a legacy IPC handle.
   virtual Answer export_ipc(abi::CUipcMemHandle* handle, const IpcRange& range) = 0;

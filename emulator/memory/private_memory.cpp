@@ -42,7 +42,9 @@ PrivateMemory::PrivateMemory(const Configuration& configuration)
       number_(next_machine()),
       ledger_(configuration.devices, configuration.memory_per_device() - configuration.profile.device_memory_reserved,
               configuration.profile.host_memory),
-      arenas_(static_cast<std::size_t>(configuration.devices) + 1) {}
+      arenas_(static_cast<std::size_t>(configuration.devices) + 1),
+      teams_(configuration.multicast_slot_count()),
+      devices_(configuration.devices) {}
 
 std::string PrivateMemory::machine_identity() const {
   return fmt::format("private {}-{}", process_, number_);
@@ -54,6 +56,10 @@ std::optional<std::uint64_t> PrivateMemory::take(model::Place place, std::uint64
 }
 
 void PrivateMemory::give_back(const model::Allocation& allocation) noexcept {
+  if (allocation.is_multicast()) {
+    end_multicast(allocation);
+    return;
+  }
   ledger_.give_back(allocation.place, allocation.bytes);
   exported_.erase(allocation.id);
   const auto known = offsets_.find(allocation.id);
@@ -132,6 +138,7 @@ Answer PrivateMemory::import_descriptor(model::Allocation** memory, int descript
 
 Answer PrivateMemory::export_fabric(CUmemFabricHandle* handle, model::Allocation& memory) {
   exported_[memory.id] = &memory;
+  if (memory.is_multicast()) fabric_multicasts_.emplace(memory.id, memory);
   FabricContent content;
   content.allocation = memory.id;
   *handle = {};
@@ -139,11 +146,22 @@ Answer PrivateMemory::export_fabric(CUmemFabricHandle* handle, model::Allocation
   return {};
 }
 
-Answer PrivateMemory::import_fabric(model::Allocation** memory, const CUmemFabricHandle& handle) {
+std::optional<std::uint64_t> PrivateMemory::fabric_content(const CUmemFabricHandle& handle) {
   FabricContent content, expected;
   std::memcpy(static_cast<void*>(&content), &handle, sizeof content);
   const bool ours = std::memcmp(content.magic, expected.magic, sizeof content.magic) == 0;
-  *memory = ours ? exported(content.allocation) : nullptr;
+  return ours ? std::optional(content.allocation) : std::nullopt;
+}
+
+Answer PrivateMemory::import_fabric(model::Allocation** memory, const CUmemFabricHandle& handle, bool anew) {
+  const auto id = fabric_content(handle);
+  if (id && fabric_multicasts_.contains(*id) && !teams_.contains(*id)) {
+    if (!anew) return lost_multicast();
+    const model::Allocation& lost = fabric_multicasts_.at(*id);
+    *memory = &store().create_multicast(lost.multicast_devices, lost.bytes, lost.properties);
+    return {};
+  }
+  *memory = exported(id);
   if (*memory != nullptr) return {};
   return {CUDA_ERROR_INVALID_VALUE, Rule::import_descriptor, "no memory was exported as this handle, or it is gone"};
 }

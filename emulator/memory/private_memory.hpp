@@ -14,6 +14,7 @@
 #include "emulator/configuration.hpp"
 #include "emulator/memory/arena.hpp"
 #include "emulator/memory/physical_memory.hpp"
+#include "emulator/model/multicast.hpp"
 
 namespace cuvmm::emulator::memory {
 
@@ -28,6 +29,18 @@ class PrivateMemory final : public PhysicalMemory {
   std::uint64_t free(model::Place place) override { return ledger_.free(place); }
   [[nodiscard]] std::uint64_t total(model::Place place) const override { return ledger_.total(place); }
   bool has_imex_channel() override { return imex_channel_; }
+  std::uint64_t take_multicast(std::uint32_t devices, std::uint64_t bytes,
+                               const abi::CUmemAllocationProp& properties) override;
+  model::MulticastState multicast_state(const model::Allocation& object) override;
+  model::JoinOutcome join_multicast(const model::Allocation& object, int device) override;
+  model::BindOutcome bind_multicast(const model::Allocation& object, int device, std::uint64_t offset,
+                                    std::uint64_t bytes, model::Allocation& memory,
+                                    std::uint64_t memory_offset) override;
+  bool unbind_multicast(const model::Allocation& object, int device, std::uint64_t offset, std::uint64_t bytes,
+                        std::uint64_t* memory) override;
+  bool is_bound(const model::Allocation& memory) override { return teams_.is_bound(memory.id); }
+  std::vector<MulticastPiece> multicast_pieces(const model::Allocation& object, std::uint64_t offset,
+                                               std::uint64_t bytes) override;
   [[nodiscard]] std::string machine_identity() const override;
 
   Extent extent(const model::Allocation& allocation) override;
@@ -35,7 +48,7 @@ class PrivateMemory final : public PhysicalMemory {
                            ExportRegistry::Use use) override;
   Answer import_descriptor(model::Allocation** memory, int descriptor) override;
   Answer export_fabric(abi::CUmemFabricHandle* handle, model::Allocation& memory) override;
-  Answer import_fabric(model::Allocation** memory, const abi::CUmemFabricHandle& handle) override;
+  Answer import_fabric(model::Allocation** memory, const abi::CUmemFabricHandle& handle, bool anew) override;
   Answer export_ipc(abi::CUipcMemHandle* handle, const IpcRange& range) override;
   Answer import_ipc(IpcRange* range, const abi::CUipcMemHandle& handle) override;
   Answer export_pool(int* descriptor, SharedPool* pool) override;
@@ -77,6 +90,10 @@ class PrivateMemory final : public PhysicalMemory {
   [[nodiscard]] Answer no_descriptor_left(bool full) const;
   [[nodiscard]] Arena& arena(const model::Place& place);
   [[nodiscard]] model::Allocation* exported(std::optional<std::uint64_t> id);
+  // Which allocation a fabric handle stands for; nothing if it is none of this machine's kind.
+  [[nodiscard]] static std::optional<std::uint64_t> fabric_content(const abi::CUmemFabricHandle& handle);
+  void end_multicast(const model::Allocation& object) noexcept;
+  void let_go(std::uint64_t memory) noexcept;
 
   const std::uint64_t granularity_;
   const std::optional<std::size_t> descriptor_limit_;
@@ -88,6 +105,10 @@ class PrivateMemory final : public PhysicalMemory {
   std::vector<std::unique_ptr<Arena>> arenas_;            // one a device, the host's last
   std::map<std::uint64_t, std::uint64_t> offsets_;        // allocation -> offset in its arena, once it has bytes
   std::map<std::uint64_t, model::Allocation*> exported_;  // allocations that were exported, by identity
+  model::MulticastTeams teams_;
+  const int devices_;
+  // Multicast objects for which a fabric handle was given out, also when they are gone.
+  std::map<std::uint64_t, model::Allocation> fabric_multicasts_;
   ExportRegistry exports_;
   std::map<std::uint64_t, HadPool> pools_;
   std::uint64_t next_pool_ = 1;

@@ -19,7 +19,18 @@ Allocation& PhysicalStore::keep(const Allocation& facts) {
 Allocation* PhysicalStore::create(Place place, std::uint64_t bytes, const abi::CUmemAllocationProp& properties) {
   auto id = supply_.take(place, bytes, properties);
   if (!id && reclaim_ && bytes <= supply_.total(place) && reclaim_(place)) id = supply_.take(place, bytes, properties);
-  return id ? &keep({*id, place, bytes, properties, false, 0}) : nullptr;
+  return id ? &keep({*id, place, bytes, properties, false, 0, 0, 0}) : nullptr;
+}
+
+Allocation& PhysicalStore::create_multicast(std::uint32_t devices, std::uint64_t bytes,
+                                            const abi::CUmemAllocationProp& properties) {
+  const std::uint64_t id = supply_.take_multicast(devices, bytes, properties);
+  return keep({id, Place::of_multicast(), bytes, properties, false, 0, devices, 0});
+}
+
+Allocation* PhysicalStore::find(std::uint64_t id) const {
+  const auto found = allocations_.find(id);
+  return found == allocations_.end() ? nullptr : found->second.get();
 }
 
 Allocation& PhysicalStore::adopt(const Allocation& facts) {

@@ -25,6 +25,10 @@ class PhysicalStore {
   // does.
   [[nodiscard]] Allocation* create(Place place, std::uint64_t bytes, const abi::CUmemAllocationProp& properties);
 
+  // The same of a multicast object.
+  [[nodiscard]] Allocation& create_multicast(std::uint32_t devices, std::uint64_t bytes,
+                                             const abi::CUmemAllocationProp& properties);
+
   // Memory that the supply gave to this process in another way, with one more reference, held by the caller. If it
   // throws, the supply has it back unless it was known already.
   [[nodiscard]] Allocation& adopt(const Allocation& facts);
@@ -35,6 +39,9 @@ class PhysicalStore {
   [[nodiscard]] std::uint64_t free(Place place) const { return supply_.free(place); }
   [[nodiscard]] std::uint64_t total(Place place) const { return supply_.total(place); }
   [[nodiscard]] bool has_imex_channel() const { return supply_.has_imex_channel(); }
+  [[nodiscard]] PhysicalSupply& supply() const noexcept { return supply_; }
+  // What the process knows under that identity; null if it refers to it no more.
+  [[nodiscard]] Allocation* find(std::uint64_t id) const;
   [[nodiscard]] std::size_t live_allocations() const noexcept { return allocations_.size(); }
 
  private:

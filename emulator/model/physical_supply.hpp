@@ -5,12 +5,13 @@
 #include <optional>
 
 #include "driver/abi.hpp"
+#include "emulator/model/multicast.hpp"
 #include "emulator/model/place.hpp"
 
 namespace cuvmm::emulator::model {
 
-// One piece of physical memory, as this process knows it. It lives here as long as anything of the process refers to
-// it: a handle, a mapping through one, or work that is using its bytes.
+// One piece of physical memory, or a multicast object, as this process knows it. It lives here as long as anything of
+// the process refers to it: a handle, a mapping through one, or work that is using its bytes.
 struct Allocation {
   std::uint64_t id = 0;
   Place place;
@@ -18,6 +19,10 @@ struct Allocation {
   abi::CUmemAllocationProp properties{};
   bool remote = false;  // memory of another node, which every device of this one reaches
   std::uint32_t references = 0;
+  std::uint32_t multicast_devices = 0;  // of a multicast object: for how many it is; 0: it is memory
+  std::uint32_t binds = 0;              // how often this process has it bound to multicast objects
+
+  [[nodiscard]] bool is_multicast() const noexcept { return multicast_devices != 0; }
 };
 
 // The machine that a store's memory is part of. Not thread-safe.
@@ -41,6 +46,22 @@ class PhysicalSupply {
 
   // Whether this process may use an IMEX channel, without which there are no fabric handles.
   [[nodiscard]] virtual bool has_imex_channel() = 0;
+
+  // A new multicast object's identity, which is never used twice, nor one of memory. It lives, with what is bound to
+  // it, as long as somebody refers to it. All of these throw as take() does.
+  [[nodiscard]] virtual std::uint64_t take_multicast(std::uint32_t devices, std::uint64_t bytes,
+                                                     const abi::CUmemAllocationProp& properties) = 0;
+  [[nodiscard]] virtual MulticastState multicast_state(const Allocation& object) = 0;
+  // Devices are this node's.
+  [[nodiscard]] virtual JoinOutcome join_multicast(const Allocation& object, int device) = 0;
+  [[nodiscard]] virtual BindOutcome bind_multicast(const Allocation& object, int device, std::uint64_t offset,
+                                                   std::uint64_t bytes, Allocation& memory,
+                                                   std::uint64_t memory_offset) = 0;
+  // False unless exactly that was bound; otherwise which memory it was.
+  [[nodiscard]] virtual bool unbind_multicast(const Allocation& object, int device, std::uint64_t offset,
+                                              std::uint64_t bytes, std::uint64_t* memory) = 0;
+  // Whether the memory is bound to any object.
+  [[nodiscard]] virtual bool is_bound(const Allocation& memory) = 0;
 };
 
 }  // namespace cuvmm::emulator::model

@@ -8,14 +8,16 @@
 
 namespace cuvmm::emulator::model {
 
-// A device's memory, or the host's. Host NUMA nodes share one budget: they are one machine's memory.
+// A device's memory, or the host's. Host NUMA nodes share one budget: they are one machine's memory. What a multicast
+// object stands for lies in several places, and the object in none.
 struct Place {
-  enum class Kind : unsigned char { device, host };
+  enum class Kind : unsigned char { device, host, multicast };
   Kind kind = Kind::device;
-  int device = 0;  // ordinal; meaningless for the host
+  int device = 0;  // ordinal; meaningless but for a device
 
   static Place on_device(int ordinal) { return {Kind::device, ordinal}; }
   static Place on_host() { return {Kind::host, 0}; }
+  static Place of_multicast() { return {Kind::multicast, 0}; }
   [[nodiscard]] bool is_host() const noexcept { return kind == Kind::host; }
 };
 

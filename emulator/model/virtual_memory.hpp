@@ -66,6 +66,19 @@ class HostViewListener {
   virtual void mapping_goes(const Mapping& mapping) noexcept = 0;
 };
 
+// What is to be bound to a multicast object.
+struct MulticastBind {
+  CUmemGenericAllocationHandle object = 0;
+  std::optional<CUdevice> device;  // named by the forms of CUDA 13.1 alone
+  std::uint64_t offset = 0;        // in the object
+  std::uint64_t bytes = 0;
+  unsigned long long flags = 0;
+  CUmemGenericAllocationHandle memory = 0;
+  std::uint64_t memory_offset = 0;
+  CUdeviceptr address = 0;  // instead of a handle, where by_address is set
+  bool by_address = false;
+};
+
 // The pure model of one machine's virtual memory: state and rules, no bytes, no system calls. Not thread-safe: its
 // owner takes turns. Functions take the driver's arguments and answer what the driver of the configured profile would.
 class VirtualMemory {
@@ -90,7 +103,7 @@ class VirtualMemory {
   Answer free(CUdeviceptr address, std::size_t bytes);
 
   Answer map(CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle value,
-             unsigned long long flags);
+             unsigned long long flags, bool alone = true);  // `alone` as of bind()
   // Whether unmap() would do it; the caller can then look for work that is still using the range.
   Answer check_unmap(CUdeviceptr address, std::size_t bytes) const;
   Answer unmap(CUdeviceptr address, std::size_t bytes);
@@ -104,6 +117,17 @@ class VirtualMemory {
   // Import: a new handle, with one reference, to memory that something else keeps alive during the call.
   CUmemGenericAllocationHandle import(Allocation& allocation);
 
+  // Multicast objects. What waits for the devices of an object answers NOT_READY while some are missing and somebody
+  // could add them, TIMEOUT where nobody could; `alone` says that no other thread of this process could.
+  Answer multicast_granularity(std::size_t* granularity, const CUmulticastObjectProp* properties,
+                               CUmulticastGranularity_flags option) const;
+  Answer create_multicast(CUmemGenericAllocationHandle* handle, const CUmulticastObjectProp* properties);
+  Answer join(CUmemGenericAllocationHandle object, CUdevice device);
+  Answer bind(const MulticastBind& wanted, bool alone);
+  Answer unbind(CUmemGenericAllocationHandle object, CUdevice device, std::uint64_t offset, std::uint64_t bytes);
+  // Whether the object's addresses can be mapped; anything that is no multicast object can.
+  Answer check_team(CUmemGenericAllocationHandle object, bool alone) const;
+
   // The mapping that contains the address, or null; the same for reservations.
   [[nodiscard]] const Mapping* find_mapping(CUdeviceptr address) const;
   [[nodiscard]] const Reservation* find_reservation(CUdeviceptr address) const;
@@ -112,6 +136,13 @@ class VirtualMemory {
   // appended on refusal.
   Answer resolve(CUdeviceptr address, std::uint64_t bytes, Accessor who, bool write,
                  std::vector<Segment>& segments) const;
+
+  // The multicast object behind such a range, and where in it the range begins: one mapping of one object, all of it
+  // open to the device.
+  Answer resolve_multicast(CUdeviceptr address, std::uint64_t bytes, Accessor who, bool write, Segment* segment) const;
+
+  // What the real driver lets pass although the rule forbids it: refused in strict mode, else a warning.
+  [[nodiscard]] Answer tolerated(Rule rule, std::string detail) const;
 
   [[nodiscard]] std::size_t live_handles() const { return handles_.size(); }
   [[nodiscard]] std::size_t live_mappings() const { return mappings_.size(); }
@@ -125,14 +156,22 @@ class VirtualMemory {
   [[nodiscard]] Answer check_access_descriptor(const CUmemAccessDesc& descriptor, std::size_t index,
                                                Mappings::const_iterator first, Mappings::const_iterator last) const;
   [[nodiscard]] Answer check_whole_mappings(CUdeviceptr address, std::uint64_t bytes, Rule rule) const;
-  // What the real driver lets pass although the rule forbids it: refused in strict mode, else a warning.
-  [[nodiscard]] Answer tolerated(Rule rule, std::string detail) const;
   // Past the last of the mappings that follow each other without a hole from `mapping` on, and begin before `end`.
   [[nodiscard]] Mappings::iterator first_hole(Mappings::iterator mapping, CUdeviceptr end);
   [[nodiscard]] Handle* find_handle(CUmemGenericAllocationHandle value) const;
   [[nodiscard]] bool was_handle(CUmemGenericAllocationHandle value) const;
   [[nodiscard]] Answer dead_handle(CUmemGenericAllocationHandle value) const;
   Handle& add_handle(Allocation& allocation, bool imported);
+  [[nodiscard]] Answer check_multicast_supported() const;
+  [[nodiscard]] Answer check_multicast_properties(const CUmulticastObjectProp* properties) const;
+  [[nodiscard]] Answer find_multicast(CUmemGenericAllocationHandle value, Handle** handle) const;
+  [[nodiscard]] Answer find_bound_memory(const MulticastBind& wanted, Allocation** memory, std::uint64_t* offset) const;
+  [[nodiscard]] Answer check_bind(const MulticastBind& wanted, const Handle& object, const Allocation& memory,
+                                  std::uint64_t memory_offset) const;
+  [[nodiscard]] Answer incomplete(const Allocation& object, const MulticastState& state, bool alone) const;
+  [[nodiscard]] Answer failure_of_bind(int device);
+  [[nodiscard]] Answer check_not_last_of_bound(const Handle& handle, std::size_t mappings_that_go) const;
+  [[nodiscard]] Answer check_memory_stays(Mappings::const_iterator first, Mappings::const_iterator last) const;
   void forget_if_unused(Handle& handle) noexcept;
   // Takes what of [begin, end) belongs to no reservation; false, and nothing taken, if cuMemAlloc memory is there.
   bool take_unreserved(CUdeviceptr begin, CUdeviceptr end, std::vector<Reservation>& taken);
@@ -151,6 +190,7 @@ class VirtualMemory {
   std::map<CUdeviceptr, Reservation> reservations_;
   Mappings mappings_;
   CUmemGenericAllocationHandle next_handle_;
+  std::vector<int> failures_left_;  // of configuration_.multicast_failures; -1: no end
 };
 
 }  // namespace cuvmm::emulator::model

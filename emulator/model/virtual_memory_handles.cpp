@@ -39,7 +39,11 @@ VirtualMemory::VirtualMemory(const Configuration& configuration, PhysicalStore& 
       addresses_(addresses),
       host_view_(host_view),
       warn_(std::move(warn)),
-      next_handle_(first_handle) {}
+      next_handle_(first_handle) {
+  failures_left_.reserve(configuration_.multicast_failures.size());
+  for (const MulticastFailure& failure : configuration_.multicast_failures)
+    failures_left_.push_back(failure.times == 0 ? -1 : failure.times);
+}
 
 Answer VirtualMemory::granularity(std::size_t* granularity, const CUmemAllocationProp* properties,
                                   CUmemAllocationGranularity_flags option) const {
@@ -201,6 +205,8 @@ Answer VirtualMemory::release(CUmemGenericAllocationHandle value) {
     return {CUDA_ERROR_INVALID_VALUE, Rule::handle_live,  // which a real driver notices, too
             fmt::format("handle {:#x} was released already, as often as it was made and retained", value)};
   }
+  if (handle->references == 1)
+    if (Answer answer = check_not_last_of_bound(*handle, 0); !answer.ok()) return answer;
   --handle->references;
   forget_if_unused(*handle);
   return {};
@@ -210,6 +216,8 @@ Answer VirtualMemory::properties(CUmemAllocationProp* properties, CUmemGenericAl
   if (properties == nullptr) return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, "properties must not be null"};
   const Handle* handle = find_handle(value);
   if (handle == nullptr) return dead_handle(value);
+  if (handle->allocation->is_multicast())
+    return {CUDA_ERROR_INVALID_VALUE, Rule::multicast_handle, fmt::format("{:#x} is a multicast object's", value)};
   *properties = handle->allocation->properties;
   if (handle->imported) {
     properties->requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;

@@ -90,7 +90,7 @@ const Mapping* VirtualMemory::find_mapping(CUdeviceptr address) const {
 }
 
 Answer VirtualMemory::map(CUdeviceptr address, std::size_t bytes, std::size_t offset,
-                          CUmemGenericAllocationHandle value, unsigned long long flags) {
+                          CUmemGenericAllocationHandle value, unsigned long long flags, bool alone) {
   if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
   const auto not_reserved = [&] {
     return Answer(CUDA_ERROR_INVALID_VALUE, Rule::map_in_reservation,
@@ -118,6 +118,7 @@ Answer VirtualMemory::map(CUdeviceptr address, std::size_t bytes, std::size_t of
                                           address + bytes - reservation->address - reservation->bytes));
     if (!answer.ok()) return answer;
   }
+  if (Answer waits = check_team(value, alone); !waits.ok()) return waits;
   Mapping& mapping = mappings_.emplace_hint(next, address, Mapping{address, bytes, handle, {}, {}})->second;
   bool taken = false;
   try {
@@ -205,6 +206,7 @@ Answer VirtualMemory::unmap(CUdeviceptr address, std::size_t bytes) {
   if (address + bytes < address) return {};
   const auto first = mappings_.lower_bound(address);
   const auto last = mappings_.lower_bound(address + bytes);
+  if (Answer answer = check_memory_stays(first, last); !answer.ok()) return answer;
   // First what the operating system may refuse.
   const CUmemAccessDesc nothing{{CU_MEM_LOCATION_TYPE_HOST, 0}, CU_MEM_ACCESS_FLAGS_PROT_NONE};
   if (Answer answer = change_host_views(first, last, &nothing, 1); !answer.ok()) return answer;
@@ -239,7 +241,14 @@ Answer VirtualMemory::check_access_descriptor(const CUmemAccessDesc& descriptor,
       for (auto mapping = first; mapping != last; ++mapping) {
         const Allocation& memory = *mapping->second.handle->allocation;
         const Place place = memory.place;
-        if (!place.is_host() && !memory.remote && !configuration_.can_access_peer(descriptor.location.id, place.device))
+        if (memory.is_multicast()) {
+          const std::vector<TeamDevice> team = store_.supply().multicast_state(memory).team;
+          if (std::find(team.begin(), team.end(), TeamDevice{configuration_.node, descriptor.location.id}) ==
+              team.end())
+            return refused(CUDA_ERROR_INVALID_DEVICE, Rule::multicast_grant,
+                           "it was not added to the multicast object");
+        } else if (!place.is_host() && !memory.remote &&
+                   !configuration_.can_access_peer(descriptor.location.id, place.device))
           return refused(CUDA_ERROR_INVALID_DEVICE, Rule::access_peer,
                          fmt::format("it cannot reach device {}", place.device));
       }
@@ -349,6 +358,11 @@ Answer VirtualMemory::resolve(CUdeviceptr address, std::uint64_t bytes, Accessor
   while (address < end) {
     const Mapping* mapping = find_mapping(address);
     if (mapping == nullptr) return refuse(fmt::format("{:#x} is not mapped", address));
+    if (mapping->handle->allocation->is_multicast()) {
+      segments.resize(before);
+      return {CUDA_ERROR_ILLEGAL_ADDRESS, Rule::multicast_multimem_only,
+              fmt::format("{:#x} is an address of a multicast object", address)};
+    }
     if (!mapping->rights.allow(who, write))
       return refuse(fmt::format("{} may not {} the mapping {:#x} + {}", name(), write ? "write" : "read",
                                 mapping->address, mapping->bytes));

@@ -54,7 +54,7 @@ broker::Task task_for(const Configuration& configuration, const std::string& pat
   return {
       path,
       {configuration.nodes, configuration.devices, configuration.memory_per_device() - profile.device_memory_reserved,
-       profile.host_memory, profile.granularity},
+       profile.host_memory, profile.granularity, configuration.multicast_slot_count()},
       machine_settings(configuration)};
 }
 
@@ -111,7 +111,9 @@ void refuse_unless_built_in(const Configuration& configuration) {
   if (!built_in || built_in->granularity != configuration.profile.granularity ||
       built_in->host_memory != configuration.profile.host_memory ||
       built_in->device_memory_reserved != configuration.profile.device_memory_reserved ||
-      built_in->attributes != configuration.profile.attributes)
+      built_in->attributes != configuration.profile.attributes ||
+      built_in->multicast_granularity != configuration.profile.multicast_granularity ||
+      built_in->multicast_recommended != configuration.profile.multicast_recommended)
     throw std::invalid_argument(
         fmt::format("emulated driver: the profile '{}' is no built-in one, or was changed; processes can share "
                     "machines with a built-in profile alone: leave machine empty, or take such a profile",

@@ -123,15 +123,19 @@ bool SharedMemory::has_imex_channel() {
   return false;
 }
 
-memory::Extent SharedMemory::extent(const model::Allocation& allocation) {
-  const Where& where = where_.at(allocation.id);
-  std::unique_ptr<PlaceBytes>& file = files_[where.place];
+PlaceBytes& SharedMemory::file(const broker::NodePlace& place) {
+  std::unique_ptr<PlaceBytes>& file = files_[place];
   if (file == nullptr) {
     FileDescriptor received;
-    (void)expect<broker::Done>(connection_->ask(broker::AskFile{where.place}, -1, &received));
+    (void)expect<broker::Done>(connection_->ask(broker::AskFile{place}, -1, &received));
     file = std::make_unique<PlaceBytes>(std::move(received));
   }
-  return {file.get(), where.offset};
+  return *file;
+}
+
+memory::Extent SharedMemory::extent(const model::Allocation& allocation) {
+  const Where& where = where_.at(allocation.id);
+  return {&file(where.place), where.offset};
 }
 
 Answer SharedMemory::too_many_exports(const broker::Reply& refused) const {
@@ -162,6 +166,7 @@ model::Allocation& SharedMemory::adopt(Places::node_type note, const broker::Sha
   facts.bytes = given.bytes;
   facts.properties = given.properties.driver_form();
   facts.remote = given.place.node != node_;
+  facts.multicast_devices = given.devices;
   return store().adopt(facts);
 }
 
@@ -191,15 +196,16 @@ Answer SharedMemory::export_fabric(CUmemFabricHandle* handle, model::Allocation&
   return {};
 }
 
-Answer SharedMemory::import_fabric(model::Allocation** memory, const CUmemFabricHandle& handle) {
+Answer SharedMemory::import_fabric(model::Allocation** memory, const CUmemFabricHandle& handle, bool anew) {
   const Answer gone(CUDA_ERROR_INVALID_VALUE, Rule::import_descriptor,
                     "no memory was exported as this handle, or it is gone");
   const auto content = read<FabricContent>(handle);
   if (!content || content->machine != machine_) return gone;
   settle();
   auto note = make_note();
-  const broker::Reply reply = connection_->ask(broker::ImportToken{broker::TokenKind::fabric, content->token, {}});
+  const broker::Reply reply = connection_->ask(broker::ImportToken{broker::TokenKind::fabric, content->token, 0, anew});
   if (is(reply, broker::Refusal::not_known)) return gone;
+  if (is(reply, broker::Refusal::lost_multicast)) return memory::lost_multicast();
   *memory = &adopt(std::move(note), expect<broker::Memory>(reply).allocation);
   return {};
 }
@@ -227,7 +233,7 @@ Answer SharedMemory::import_ipc(memory::IpcRange* range, const CUipcMemHandle& h
   settle();
   auto note = make_note();
   const broker::Reply reply =
-      connection_->ask(broker::ImportToken{broker::TokenKind::ipc, content->token, content->client});
+      connection_->ask(broker::ImportToken{broker::TokenKind::ipc, content->token, content->client, false});
   if (is(reply, broker::Refusal::owner_gone))
     return {CUDA_ERROR_INVALID_HANDLE, Rule::ipc_open, "the process that made the handle has ended"};
   if (is(reply, broker::Refusal::not_known)) return gone;

@@ -30,6 +30,18 @@ class SharedMemory final : public memory::PhysicalMemory {
   std::uint64_t free(model::Place place) override;
   [[nodiscard]] std::uint64_t total(model::Place place) const override;
   bool has_imex_channel() override;
+  std::uint64_t take_multicast(std::uint32_t devices, std::uint64_t bytes,
+                               const abi::CUmemAllocationProp& properties) override;
+  model::MulticastState multicast_state(const model::Allocation& object) override;
+  model::JoinOutcome join_multicast(const model::Allocation& object, int device) override;
+  model::BindOutcome bind_multicast(const model::Allocation& object, int device, std::uint64_t offset,
+                                    std::uint64_t bytes, model::Allocation& memory,
+                                    std::uint64_t memory_offset) override;
+  bool unbind_multicast(const model::Allocation& object, int device, std::uint64_t offset, std::uint64_t bytes,
+                        std::uint64_t* memory) override;
+  bool is_bound(const model::Allocation& memory) override;
+  std::vector<memory::MulticastPiece> multicast_pieces(const model::Allocation& object, std::uint64_t offset,
+                                                       std::uint64_t bytes) override;
   [[nodiscard]] std::string machine_identity() const override;
 
   memory::Extent extent(const model::Allocation& allocation) override;
@@ -37,7 +49,7 @@ class SharedMemory final : public memory::PhysicalMemory {
                            memory::ExportRegistry::Use use) override;
   Answer import_descriptor(model::Allocation** memory, int descriptor) override;
   Answer export_fabric(abi::CUmemFabricHandle* handle, model::Allocation& memory) override;
-  Answer import_fabric(model::Allocation** memory, const abi::CUmemFabricHandle& handle) override;
+  Answer import_fabric(model::Allocation** memory, const abi::CUmemFabricHandle& handle, bool anew) override;
   Answer export_ipc(abi::CUipcMemHandle* handle, const memory::IpcRange& range) override;
   Answer import_ipc(memory::IpcRange* range, const abi::CUipcMemHandle& handle) override;
   Answer export_pool(int* descriptor, memory::SharedPool* pool) override;
@@ -66,6 +78,7 @@ class SharedMemory final : public memory::PhysicalMemory {
   // Tells the broker what this process has given up and could not tell yet.
   void settle();
   [[nodiscard]] model::Allocation& adopt(Places::node_type note, const broker::SharedAllocation& given);
+  [[nodiscard]] PlaceBytes& file(const broker::NodePlace& place);
   [[nodiscard]] std::uint64_t token(broker::TokenKind kind, const model::Allocation& memory);
 
   const int node_;

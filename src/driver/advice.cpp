@@ -37,7 +37,8 @@ constexpr auto rule_advice = std::to_array<RuleAdvice>({
     {"CREATE-LOCATION",
      "Name a device that there is (Driver::devices), Location::host_numa of a node with memory, or Location::host"},
     {"CREATE-HANDLE-TYPE",
-     "Ask for HandleType::posix_file_descriptor or none; use Location::host_numa to share memory of the host"},
+     "Ask for none with Location::host(), and for HandleType::posix_file_descriptor elsewhere; to share memory of the "
+     "host, use Location::host_numa"},
     {"RESERVE-SIZE-GRANULARITY", "Round the size up: cuvmm::align_up(bytes, granularity)"},
     {"HANDLE-LIVE", release_way_out},
     {"FREE-WHOLE-RESERVATION", "Pass the address and the size that were reserved"},
@@ -56,6 +57,16 @@ constexpr auto rule_advice = std::to_array<RuleAdvice>({
     {"GRAPH-FINISHED", "End the capture first"},
 });
 
+// The same where hardware, or a setting of this system, would help on a real machine.
+constexpr auto emulated_advice = std::to_array<RuleAdvice>({
+    {"CREATE-FABRIC-IMEX",
+     "Emulate IMEX channels (CUVMM_EMULATOR=imex-channels=1, or profile=gb200), and let this process open them; or ask "
+     "for HandleType::posix_file_descriptor alone"},
+    {"DEVICE-EXISTS",
+     "Use an ordinal below Driver::device_count(), or emulate more devices: CUVMM_EMULATOR=devices=N, or cuvmm emulate "
+     "--devices N"},
+});
+
 struct CallAdvice {
   EntryPoint entry;
   CUresult result;
@@ -71,7 +82,7 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
 
     {EntryPoint::cuMemCreate,
      CUDA_ERROR_INVALID_VALUE,
-     {"CREATE-SIZE-GRANULARITY, CREATE-PROPERTIES, CREATE-LOCATION, CREATE-HANDLE-TYPE, FLAGS-ZERO",
+     {"CREATE-SIZE-GRANULARITY, CREATE-PROPERTIES, CREATE-LOCATION, CREATE-HANDLE-TYPE",
       "The size must be a multiple of the granularity and not 0, the type PINNED, the location one that can hold "
       "memory, flags and reserved fields 0; HOST memory cannot be exportable, and Windows handle types need Windows",
       "Round the size up (PhysicalMemory::rounded_up), and use Location::host_numa for host memory that is to be "
@@ -105,7 +116,7 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
 
     {EntryPoint::cuMemAddressReserve,
      CUDA_ERROR_INVALID_VALUE,
-     {"RESERVE-SIZE-GRANULARITY, RESERVE-ALIGNMENT, RESERVE-HINT-ALIGNED, FLAGS-ZERO",
+     {"RESERVE-SIZE-GRANULARITY, RESERVE-ALIGNMENT, RESERVE-HINT-ALIGNED",
       "The size must be a multiple of the granularity and not 0, the alignment 0 or a power of two, a hint aligned to "
       "the granularity, and flags 0",
       "Round the size up to the granularity, and pass alignment 0 and no hint unless they are needed"}},
@@ -124,7 +135,7 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
 
     {EntryPoint::cuMemMap,
      CUDA_ERROR_INVALID_VALUE,
-     {"MAP-IN-RESERVATION, MAP-ADDRESS-ALIGNED, MAP-FREE-ADDRESSES, FLAGS-ZERO",
+     {"MAP-IN-RESERVATION, MAP-ADDRESS-ALIGNED, MAP-FREE-ADDRESSES",
       "The range must start inside a reservation on a multiple of the granularity, overlap no mapping, and not be "
       "empty; the handle must be a live one and flags 0",
       "Reserve the addresses first, and unmap what is mapped there"}},
@@ -141,9 +152,7 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
 
     {EntryPoint::cuMemSetAccess,
      CUDA_ERROR_INVALID_VALUE,
-     {"ACCESS-WHOLE-MAPPINGS, ACCESS-DESCRIPTORS",
-      "The range must begin and end with mapped memory and cover mappings only as a whole; the list must not be empty, "
-      "each location a device or the host, and each right NONE, READ or READWRITE",
+     {"ACCESS-WHOLE-MAPPINGS", "The range must begin and end with mapped memory and cover mappings only as a whole",
       "Map the memory first and grant over whole mappings"}},
     {EntryPoint::cuMemSetAccess,
      CUDA_ERROR_INVALID_DEVICE,
@@ -170,12 +179,11 @@ constexpr auto call_advice = std::to_array<CallAdvice>({
 
     {EntryPoint::cuMemGetAllocationPropertiesFromHandle,
      CUDA_ERROR_INVALID_VALUE,
-     {"HANDLE-LIVE, OUTPUT-POINTER", "The handle must be a live one and the properties not null",
-      "Pass a handle that has not been released"}},
+     {"HANDLE-LIVE", "The handle must be a live one", "Pass a handle that has not been released"}},
 
     {EntryPoint::cuMemExportToShareableHandle,
      CUDA_ERROR_INVALID_VALUE,
-     {"EXPORT-REQUESTED, EXPORT-NOT-IMPORTED, FLAGS-ZERO",
+     {"EXPORT-REQUESTED, EXPORT-NOT-IMPORTED",
       "Memory can be exported only as a handle type that was asked for when it was created, with flags 0; imported "
       "memory cannot be exported again",
       "Name the handle type in MemoryProperties::handle_types when the memory is created"}},
@@ -293,7 +301,15 @@ ErrorKind kind_of_out_of_memory(EntryPoint entry, bool concerns_host_memory) noe
 
 }  // namespace
 
-std::string_view way_out_for_rule(std::string_view rule_id) noexcept {
+std::string_view way_out_where_emulated(std::string_view rule_id) noexcept {
+  for (const RuleAdvice& each : emulated_advice)
+    if (each.rule_id == rule_id) return each.way_out;
+  return {};
+}
+
+std::string_view way_out_for_rule(std::string_view rule_id, bool emulated) noexcept {
+  if (emulated)
+    if (const auto here = way_out_where_emulated(rule_id); !here.empty()) return here;
   for (const RuleAdvice& each : rule_advice)
     if (each.rule_id == rule_id) return each.way_out;
   return {};

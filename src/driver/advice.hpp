@@ -20,7 +20,10 @@ struct Advice {
 [[nodiscard]] Advice advice_for(EntryPoint entry, abi::CUresult result) noexcept;
 
 // What a user of the library does about that rule of the rule book; empty where the rule book itself says it as well.
-[[nodiscard]] std::string_view way_out_for_rule(std::string_view rule_id) noexcept;
+// `emulated`: where the machine is.
+[[nodiscard]] std::string_view way_out_for_rule(std::string_view rule_id, bool emulated = false) noexcept;
+// The same where it differs from what helps on a real machine; else empty.
+[[nodiscard]] std::string_view way_out_where_emulated(std::string_view rule_id) noexcept;
 
 // The kind of that failure. `concerns_host_memory`: the call was about memory of the host.
 [[nodiscard]] ErrorKind kind_of(EntryPoint entry, abi::CUresult result, bool concerns_host_memory) noexcept;

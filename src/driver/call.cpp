@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "driver/advice.hpp"
+#include "driver/emulation.hpp"
 #include "driver/result_names.hpp"
 
 namespace cuvmm::driver {
@@ -69,12 +70,15 @@ Failure describe_failure(Interface& driver, EntryPoint entry, CUresult result, s
     failure.rule_ids = explanation.substr(0, id_end);
     failure.rule = id_end == 0 ? explanation.substr(0, end) : explanation.substr(id_end + 2, end - id_end - 2);
     if (end != std::string::npos) failure.way_out = explanation.substr(end + 1);
-    if (const auto ours = way_out_for_rule(failure.rule_ids); !ours.empty()) failure.way_out = ours;
+    if (const auto ours = way_out_for_rule(failure.rule_ids, is_emulation(driver)); !ours.empty())
+      failure.way_out = ours;
   } else {
     const Advice advice = advice_for(entry, result);
     failure.rule_ids = advice.rule_ids;
     failure.rule = advice.rule;
     failure.way_out = advice.way_out;
+    if (is_emulation(driver))
+      if (const auto ours = way_out_where_emulated(failure.rule_ids); !ours.empty()) failure.way_out = ours;
   }
   if (failure.kind == ErrorKind::out_of_device_memory || failure.kind == ErrorKind::out_of_host_memory ||
       failure.kind == ErrorKind::out_of_address_space)

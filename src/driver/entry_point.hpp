@@ -33,7 +33,7 @@ enum class EntryPointGroup : unsigned char {
 struct EntryPointInfo {
   EntryPoint entry_point;
   EntryPointGroup group;
-  std::string_view name;            // without any _v2: what cuGetProcAddress is asked for
+  std::string_view name;            // without any _v2, unless the form before it is listed, too
   int version;                      // 1000 * major + 10 * minor, of the form that is meant
   std::string_view argument_names;  // "(handle, size, properties, flags)"
 };
@@ -52,6 +52,12 @@ constexpr const EntryPointInfo& info(EntryPoint entry_point) noexcept {
 
 constexpr std::string_view name(EntryPoint entry_point) noexcept {
   return info(entry_point).name;
+}
+
+// What cuGetProcAddress is asked for: one name for all forms.
+constexpr std::string_view looked_up_name(const EntryPointInfo& entry) noexcept {
+  constexpr std::string_view second_form = "_v2";
+  return entry.name.ends_with(second_form) ? entry.name.substr(0, entry.name.size() - second_form.size()) : entry.name;
 }
 
 // The entry point of that name ("cuMemMap"), or nothing.

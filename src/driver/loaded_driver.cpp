@@ -77,7 +77,7 @@ class Lookup {
     constexpr unsigned long long default_flags = 0;
     void* function = nullptr;
     auto status = CU_GET_PROC_ADDRESS_SUCCESS;
-    const std::string name(entry.name);
+    const std::string name(looked_up_name(entry));
     const CUresult result = second_form_ != nullptr
                                 ? second_form_(name.c_str(), &function, entry.version, default_flags, &status)
                                 : first_form_(name.c_str(), &function, entry.version, default_flags);
@@ -110,6 +110,7 @@ class LoadedDriver final : public Interface {
     if (const auto marker = find<const char* (*)()>(library, "cuvmm_emulated_driver"); marker != nullptr)
       emulated_as_ = marker();
     place_ = find<const char* (*)(int*)>(library, "cuvmm_emulated_place");
+    explanation_ = find<const char* (*)()>(library, "cuvmm_emulated_explanation");
     const Lookup lookup(library, options);
     version_ = lookup.version();
     for (const EntryPointInfo& entry : entry_points)
@@ -143,7 +144,9 @@ class LoadedDriver final : public Interface {
     return functions_[static_cast<std::size_t>(entry)] != nullptr;
   }
   [[nodiscard]] std::string explanation() const override {
-    return last_missing.driver == this ? why_missing(last_missing.entry) : std::string();
+    if (last_missing.driver == this) return why_missing(last_missing.entry);
+    const char* const text = explanation_ == nullptr ? nullptr : explanation_();
+    return text == nullptr ? std::string() : text;
   }
 
  private:
@@ -180,7 +183,13 @@ class LoadedDriver final : public Interface {
     if (count == 0) refuse(options, CUDA_ERROR_NO_DEVICE);
   }
 
-  [[noreturn]] static void refuse(const LoadOptions& options, CUresult result) {
+  [[noreturn]] void refuse(const LoadOptions& options, CUresult result) const {
+    if (!emulated_as_.empty())
+      unavailable(
+          options, fmt::format("The CUDA driver there is {}, and has no machine", emulated_as_),
+          "Correct the settings CUVMM_EMULATOR and CUVMM_EMULATOR_CONFIG: it has told on standard error what is "
+          "wrong",
+          result);
     switch (result) {
       case CUDA_ERROR_NO_DEVICE:
         unavailable(options, "The CUDA driver is there, but shows no device to this process",
@@ -202,7 +211,8 @@ class LoadedDriver final : public Interface {
   std::string library_;
   std::string
       emulated_as_;  // what it says of itself, if it is an emulated driver under the CUDA driver's name; else empty
-  const char* (*place_)(int*) = nullptr;  // where such a driver's memory is
+  const char* (*place_)(int*) = nullptr;    // where such a driver's memory is
+  const char* (*explanation_)() = nullptr;  // why its last call in this thread failed
   std::string multicast_off_;
   int version_ = 0;
   std::array<void*, entry_point_count> functions_{};

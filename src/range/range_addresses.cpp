@@ -6,6 +6,7 @@
 
 #include "clean_up.hpp"
 #include "driver/call.hpp"
+#include "mapping_refusal.hpp"
 #include "owner_states.hpp"
 
 namespace cuvmm::range {
@@ -95,6 +96,8 @@ Result<void> RangeAddresses::map(std::size_t offset, const SharedPhysicalMemory&
   Result<void> mapped = try_call<EntryPoint::cuMemMap>(driver().interface(), (address() + offset).value, memory.size(),
                                                        std::size_t{0}, memory.memory().handle(), 0ULL);
   if (!mapped && may_have_been_done(mapped.failure())) unmap_if_mapped(offset, memory);
+  if (!mapped)
+    return with_mapping_told(mapped.failure(), driver(), memory.properties(), address(), offset, memory.size());
   return mapped;
 }
 

@@ -11,6 +11,7 @@ namespace cuvmm::sharing {
 namespace {
 
 constexpr std::string_view receiving = "AttachedRange::poll";
+constexpr std::string_view waiting = "AttachedRange::wait";
 constexpr std::string_view following = "AttachedRange::follow";
 constexpr int most_messages_at_once = 1024;
 
@@ -19,6 +20,17 @@ Deadline now() {
 }
 
 }  // namespace
+
+Failure told_as(std::string_view call, std::string_view name, Failure failure) {
+  if (failure.code != 0 || failure.call == call) return failure;
+  const bool of_library = failure.call.find("::") != std::string::npos || failure.call == "RangePublisher" ||
+                          failure.call == "AttachedRange";
+  if (!of_library) failure.arguments = fmt::format("{}({})", failure.call, failure.arguments);
+  if (!failure.arguments.starts_with("name = "))
+    failure.arguments = fmt::format("name = '{}'{}{}", name, failure.arguments.empty() ? "" : ", ", failure.arguments);
+  failure.call = call;
+  return failure;
+}
 
 AttachedRange::Impl::Impl(std::string name, DescriptorSocket publisher, ChunkImporter importer, const Terms& terms,
                           MappedRange range)
@@ -79,7 +91,7 @@ RangeNews AttachedRange::Impl::news() const noexcept {
 Failure AttachedRange::Impl::no_news() const {
   Failure failure;
   failure.kind = ErrorKind::timed_out;
-  failure.call = "AttachedRange::wait";
+  failure.call = waiting;
   failure.arguments = fmt::format("name = '{}'", name_);
   failure.reason = "the publisher goes on sending what is no news, and no news came before the deadline";
   failure.way_out = "Wait again, or have the process that published the range looked at";
@@ -90,7 +102,7 @@ RangeNews AttachedRange::Impl::wait(const Deadline& deadline) {
   RangeNews found = poll();
   while (!found) {
     const auto message = socket_.receive_next(deadline);
-    if (!message && message.failure().kind == ErrorKind::timed_out) raise(message.failure());
+    if (!message && message.failure().kind == ErrorKind::timed_out) raise(told_as(waiting, name_, message.failure()));
     take(message);
     found = news();
     if (!found && deadline.passed()) raise(no_news());
@@ -197,14 +209,16 @@ RangeNews AttachedRange::poll() {
   return owned(impl_, receiving, "attached range").poll();
 }
 RangeNews AttachedRange::wait(const Deadline& deadline) {
-  return owned(impl_, "AttachedRange::wait", "attached range").wait(deadline);
+  return owned(impl_, waiting, "attached range").wait(deadline);
 }
 int AttachedRange::descriptor() const noexcept {
   return impl_ ? impl_->socket().descriptor() : -1;
 }
 Result<std::size_t> AttachedRange::try_follow(const Deadline& deadline) {
   if (!impl_) return owns_nothing(following, "attached range");
-  return impl_->follow(deadline);
+  auto followed = impl_->follow(deadline);
+  if (!followed) return told_as(following, impl_->name(), followed.failure());
+  return followed;
 }
 void AttachedRange::detach() {
   owned(impl_, "AttachedRange::detach", "attached range").range().close();

@@ -9,6 +9,10 @@
 
 namespace cuvmm::sharing {
 
+// A failure of what an attached range has others do, told as one of the call that its user made. What a driver has
+// answered stays the driver's.
+[[nodiscard]] Failure told_as(std::string_view call, std::string_view name, Failure failure);
+
 class AttachedRange::Impl {
  public:
   Impl(std::string name, DescriptorSocket publisher, ChunkImporter importer, const Terms& terms, MappedRange range);

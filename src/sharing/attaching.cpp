@@ -92,7 +92,7 @@ Result<AttachedRange> AttachedRange::try_attach(const Driver& driver, Descriptor
                                                 const Deadline& deadline) {
   if (auto wrong = wrong_with(name, options)) return *wrong;
   auto attached = Impl::attach(driver, std::move(connection), name, Locality::of(driver), options, deadline);
-  if (!attached) return attached.failure();
+  if (!attached) return told_as(attaching, name, attached.failure());
   return AttachedRange(std::move(attached).value());
 }
 
@@ -113,10 +113,11 @@ Result<AttachedRange> AttachedRange::try_attach(const Driver& driver, const Sock
   };
   for (;;) {
     auto attached = attach_once();
-    if (attached || !options.wait_for_publisher || !is_worth_another_try(attached.failure())) return attached;
-    if (deadline.passed()) {
-      Failure failure = attached.failure();
-      failure.kind = ErrorKind::timed_out;
+    if (attached) return attached;
+    const bool again = options.wait_for_publisher && is_worth_another_try(attached.failure());
+    if (!again || deadline.passed()) {
+      Failure failure = told_as(attaching, name, attached.failure());
+      if (again) failure.kind = ErrorKind::timed_out;
       return failure;
     }
     std::this_thread::sleep_until(deadline.earlier(Deadline::in(pause_between_tries)).time());

@@ -134,7 +134,15 @@ Result<std::shared_ptr<Backup>> make_file(const std::string& asked, std::size_t 
                                 : temporary != nullptr && *temporary != '\0' ? temporary
                                                                              : "/tmp";
   const auto failed = [&](std::string_view call) {
-    Failure failure = system_failure(call, fmt::format("directory = {}, bytes = {}", directory, bytes), errno);
+    const int error = errno;
+    Failure failure = system_failure(call, fmt::format("directory = {}, bytes = {}", directory, bytes), error);
+    if (error == ENOENT || error == ENOTDIR) {
+      failure.kind = ErrorKind::invalid_use;
+      failure.rule = "What is named for the content of ranges that sleep must be a directory that is there";
+    } else if (error == EACCES || error == EPERM || error == EROFS) {
+      failure.kind = ErrorKind::not_permitted;
+      failure.feature = "a file in that directory";
+    }
     if (failure.way_out.empty())
       failure.way_out =
           "Name a directory with room for the content, which this process may write to, in "

@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <stdexcept>
 
 #include "emulator/emulated_driver.hpp"
+#include "emulator/multimem.hpp"
 
 namespace cuvmm::conformance {
 
@@ -196,6 +198,231 @@ CUresult create_multicast(const DriverPointer& driver) {
   return driver->cuMulticastCreate(&handle, &properties);
 }
 
+// Multicast, on the emulated driver alone.
+void with_multicast(Configuration& configuration) {
+  configuration.profile = *emulator::find_profile("h200-multicast");
+}
+
+void strict_with_multicast(Configuration& configuration) {
+  with_multicast(configuration);
+  configuration.mode = emulator::Mode::strict;
+}
+
+CUmemGenericAllocationHandle multicast_object(driver::Interface& driver, unsigned devices,
+                                              unsigned long long handle_types = 0) {
+  if (!driver.emulated()) throw std::logic_error("multicast is for the emulated driver alone");
+  const CUmulticastObjectProp properties{devices, granule, handle_types, 0};
+  CUmemGenericAllocationHandle handle = 0;
+  expect(driver.cuMulticastCreate(&handle, &properties));
+  return handle;
+}
+
+// One device's, complete.
+CUmemGenericAllocationHandle multicast_team(driver::Interface& driver, unsigned long long handle_types = 0) {
+  const CUmemGenericAllocationHandle object = multicast_object(driver, 1, handle_types);
+  expect(driver.cuMulticastAddDevice(object, 0));
+  return object;
+}
+
+CUresult bind(driver::Interface& driver, CUmemGenericAllocationHandle object, std::size_t bytes = granule) {
+  return driver.cuMulticastBindMem(object, 0, create(driver, CU_MEM_HANDLE_TYPE_NONE), 0, bytes, 0);
+}
+
+CUdeviceptr mapped_multicast(driver::Interface& driver, CUmemGenericAllocationHandle object) {
+  CUdeviceptr address = 0;
+  expect(driver.cuMemAddressReserve(&address, granule, 0, 0, 0));
+  expect(driver.cuMemMap(address, granule, 0, object, 0));
+  return address;
+}
+
+CUresult create_with(const DriverPointer& driver, CUmulticastObjectProp properties) {
+  if (!driver->emulated()) throw std::logic_error("multicast is for the emulated driver alone");
+  CUmemGenericAllocationHandle handle = 0;
+  return driver->cuMulticastCreate(&handle, &properties);
+}
+
+CUresult bind_memory_of_another_device(const DriverPointer& driver) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1};
+  CUmemGenericAllocationHandle memory = 0;
+  expect(driver->cuMemCreate(&memory, granule, &properties, 0));
+  return driver->cuMulticastBindMem(multicast_team(*driver), 0, memory, 0, granule, 0);
+}
+
+CUresult bind_twice(const DriverPointer& driver) {
+  const CUmemGenericAllocationHandle object = multicast_team(*driver);
+  expect(bind(*driver, object));
+  return bind(*driver, object);
+}
+
+CUresult unbind_while_mapped(const DriverPointer& driver) {
+  const CUmemGenericAllocationHandle object = multicast_team(*driver);
+  expect(bind(*driver, object));
+  (void)mapped_multicast(*driver, object);
+  return driver->cuMulticastUnbind(object, 0, 0, granule);
+}
+
+CUresult free_what_is_bound(const DriverPointer& driver) {
+  const CUmemGenericAllocationHandle memory = create(*driver, CU_MEM_HANDLE_TYPE_NONE);
+  expect(driver->cuMulticastBindMem(multicast_team(*driver), 0, memory, 0, granule, 0));
+  return driver->cuMemRelease(memory);
+}
+
+CUresult import_what_is_gone(const DriverPointer& driver) {
+  CUmemGenericAllocationHandle object = multicast_team(*driver, CU_MEM_HANDLE_TYPE_FABRIC);
+  CUmemFabricHandle handle{};
+  expect(driver->cuMemExportToShareableHandle(&handle, object, CU_MEM_HANDLE_TYPE_FABRIC, 0));
+  expect(driver->cuMemRelease(object));
+  return driver->cuMemImportFromShareableHandle(&object, &handle, CU_MEM_HANDLE_TYPE_FABRIC);
+}
+
+CUresult grant_outside_the_team(const DriverPointer& driver) {
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  return driver->cuMemSetAccess(mapped_multicast(*driver, multicast_team(*driver)), granule, &access, 1);
+}
+
+CUresult copy_to_multicast(const DriverPointer& driver) {
+  const CUmemGenericAllocationHandle object = multicast_team(*driver);
+  expect(bind(*driver, object));
+  const CUdeviceptr address = mapped_multicast(*driver, object);
+  expect(grant(*driver, address));
+  const unsigned char byte = 1;
+  return driver->cuMemcpyHtoD(address, &byte, 1);
+}
+
+CUdeviceptr& address_of_kernel() {
+  static CUdeviceptr address = 0;
+  return address;
+}
+
+CUdeviceptr& multicast_of_kernel() {
+  static CUdeviceptr address = 0;
+  return address;
+}
+
+// Launches a kernel that touches `multicast_of_kernel()` by multimem, and `address_of_kernel()`.
+CUresult launch_and_wait(const DriverPointer& driver) {
+  expect(launch(*driver));
+  return driver->cuCtxSynchronize();
+}
+
+CUresult multimem_at_ordinary_memory(const DriverPointer& driver) {
+  address_of_kernel() = multicast_of_kernel() = mapped(*driver);
+  expect(grant(*driver, address_of_kernel()));
+  return launch_and_wait(driver);
+}
+
+CUresult count_and_look(const DriverPointer& driver) {
+  const CUmemGenericAllocationHandle object = multicast_team(*driver);
+  address_of_kernel() = mapped(*driver);
+  expect(driver->cuMulticastBindAddr(object, 0, address_of_kernel(), granule, 0));
+  multicast_of_kernel() = mapped_multicast(*driver, object);
+  expect(grant(*driver, address_of_kernel()));
+  expect(grant(*driver, multicast_of_kernel()));
+  return launch_and_wait(driver);
+}
+
+HostKernel counting_kernel() {
+  using emulator::multimem::Form;
+  return {"body",
+          {},
+          [](const KernelArguments&) {
+            return std::vector<KernelView>{{multicast_of_kernel(), 4, true, 4, true},
+                                           {address_of_kernel(), 4, false, 4, false}};
+          },
+          [](const KernelCall& call) {
+            const emulator::multimem::Accesses memory(call);
+            constexpr Form add{emulator::multimem::Instruction::reduce, emulator::multimem::Type::u32};
+            memory.reduce<add>(0, 0, std::array{1U});
+            (void)memory.load<std::uint32_t>(1, 0);
+            return KernelProgress::done;
+          }};
+}
+
+std::map<Rule, Breach> multicast_breaches() {
+  const auto two_devices = [](Configuration& c) {
+    with_multicast(c);
+    c.devices = 2;
+  };
+  return {
+      {Rule::multicast_properties,
+       {with_multicast,
+        [](const DriverPointer& driver) {
+          return create_with(driver, {0, granule, 0, 0});
+        }}},
+      {Rule::multicast_size,
+       {with_multicast,
+        [](const DriverPointer& driver) {
+          return create_with(driver, {1, granule + 4096, 0, 0});
+        }}},
+      {Rule::multicast_handle,
+       {with_multicast,
+        [](const DriverPointer& driver) {
+          return driver->cuMulticastAddDevice(create(*driver, CU_MEM_HANDLE_TYPE_NONE), 0);
+        }}},
+      {Rule::multicast_join,
+       {with_multicast,
+        [](const DriverPointer& driver) { return driver->cuMulticastAddDevice(multicast_team(*driver), 0); }}},
+      {Rule::multicast_reach,
+       {[two_devices](Configuration& c) {
+          two_devices(c);
+          c.peer_access = false;
+        },
+        [](const DriverPointer& driver) {
+          const CUmemGenericAllocationHandle object = multicast_object(*driver, 2);
+          expect(driver->cuMulticastAddDevice(object, 0));
+          return driver->cuMulticastAddDevice(object, 1);
+        }}},
+      {Rule::multicast_team_complete,
+       {[two_devices](Configuration& c) {
+          two_devices(c);
+          c.multicast_wait = 100;  // for programs with more threads than they know of
+        },
+        [](const DriverPointer& driver) { return bind(*driver, multicast_object(*driver, 2)); }}},
+      {Rule::multicast_bind_range,
+       {with_multicast, [](const DriverPointer& driver) { return bind(*driver, multicast_team(*driver), 4096); }}},
+      {Rule::multicast_bind_once, {with_multicast, bind_twice}},
+      {Rule::multicast_bind_memory, {two_devices, bind_memory_of_another_device}},
+      {Rule::multicast_bind_shareable,
+       {with_multicast,
+        [](const DriverPointer& driver) {
+          return bind(*driver, multicast_team(*driver, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        }}},
+      {Rule::multicast_slots,
+       {[](Configuration& c) {
+          with_multicast(c);
+          c.multicast_slots = 0;
+        },
+        [](const DriverPointer& driver) { return bind(*driver, multicast_team(*driver)); }}},
+      {Rule::multicast_unbind_exact,
+       {with_multicast,
+        [](const DriverPointer& driver) { return driver->cuMulticastUnbind(multicast_team(*driver), 0, 0, granule); }}},
+      {Rule::multicast_unbind_unmapped, {strict_with_multicast, unbind_while_mapped}},
+      {Rule::multicast_unbind_first, {strict_with_multicast, free_what_is_bound}},
+      {Rule::multicast_kept,
+       {[](Configuration& c) {
+          strict_with_multicast(c);
+          c.imex_channels = 1;
+        },
+        import_what_is_gone}},
+      {Rule::multicast_grant, {two_devices, grant_outside_the_team}},
+      {Rule::multicast_multimem_only, {with_multicast, copy_to_multicast}},
+      {Rule::multimem_address,
+       {[](Configuration& c) {
+          with_multicast(c);
+          c.kernels = {counting_kernel()};
+        },
+        multimem_at_ordinary_memory}},
+      {Rule::alias_fence,
+       {[](Configuration& c) {
+          strict_with_multicast(c);
+          c.kernels = {counting_kernel()};
+        },
+        count_and_look}},
+  };
+}
+
 std::map<Rule, Breach> make_breaches() {
   const auto no_views = [](const KernelArguments&) { return std::vector<KernelView>{}; };
   return {
@@ -246,7 +473,11 @@ std::string outcome(const Breach& breach, std::string_view rule_off) {
 }  // namespace
 
 const std::map<Rule, Breach>& breaches() {
-  static const std::map<Rule, Breach> all = make_breaches();
+  static const std::map<Rule, Breach> all = [] {
+    std::map<Rule, Breach> both = make_breaches();
+    both.merge(multicast_breaches());
+    return both;
+  }();
   return all;
 }
 

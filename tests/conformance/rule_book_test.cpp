@@ -12,6 +12,8 @@
 #include "conformance/cases/case_process.hpp"
 #include "conformance/cases/drivers.hpp"
 #include "driver/advice.hpp"
+#include "emulator/configuration.hpp"
+#include "emulator/emulated_driver.hpp"
 #include "emulator/rule.hpp"
 #include "rules/page.hpp"
 
@@ -127,6 +129,24 @@ TEST_P(ARule, NamesACaseThatShowsIt) {
 
 INSTANTIATE_TEST_SUITE_P(OfTheBook, ARule, testing::ValuesIn(rule_book),
                          [](const auto& test) { return name_of(test.param); });
+
+// A rule says what a real driver does, so where strict mode does another thing, it has to say that.
+TEST(RuleBook, StrictModeTellsWhereItRefusesWhatADriverAccepts) {
+  emulator::Configuration configuration;
+  configuration.mode = emulator::Mode::strict;
+  const auto driver = emulator::make_emulated_driver(configuration);
+  ASSERT_EQ(driver->cuInit(0), abi::CUDA_SUCCESS);
+  abi::CUdeviceptr address = 0;
+  ASSERT_EQ(driver->cuMemAddressReserve(&address, 4 << 20, 0, 0, 0), abi::CUDA_SUCCESS);
+  EXPECT_EQ(driver->cuMemUnmap(address + 4096, 4096), abi::CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(driver->explanation().find("UNMAP-ALIGNED: "), 0U) << driver->explanation();
+  const char* const stricter = "strict mode refuses what breaks this rule";
+  EXPECT_NE(driver->explanation().find(stricter), std::string::npos) << driver->explanation();
+  EXPECT_EQ(driver->cuMemAddressFree(address, 4096), abi::CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(driver->explanation().find("FREE-WHOLE-RESERVATION: "), 0U) << driver->explanation();
+  EXPECT_EQ(driver->explanation().find(stricter), std::string::npos) << driver->explanation();
+  EXPECT_EQ(driver->cuMemAddressFree(address, 4 << 20), abi::CUDA_SUCCESS);
+}
 
 TEST(RuleBook, SaysAllOfEachRuleAndNamesItOnce) {
   std::vector<std::string_view> ids;

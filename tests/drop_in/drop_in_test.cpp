@@ -54,7 +54,8 @@ TEST_P(LoadingClient, Runs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OnTheDropIn, LoadingClient,
-                         ::testing::Values("by_name", "closed_and_opened_again", "opened_by_many_threads", "looked_up"),
+                         ::testing::Values("by_name", "closed_and_opened_again", "opened_by_many_threads", "looked_up",
+                                           "looked_up_in_13_1"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 // The test of the tests: without `cuvmm emulate` the linked program has no driver, or a real one with other devices.

@@ -133,6 +133,15 @@ TEST(EmulateCommand, ExplainsRefusalsToProgramsThatDoNot) {
   EXPECT_EQ(shell(refused).errors.find(line), std::string::npos);
 }
 
+// Remedies are settings of the emulated machine, and nothing that is done to this one.
+TEST(EmulateCommand, HasToolsNameItsSettingsAsRemedies) {
+  const std::string doctor = quoted_for_shell(CUVMM_PROGRAM) + " doctor --driver cuda --probe";
+  const std::string page = shell(doctor).output;
+  EXPECT_NE(page.find("imex-channels=1"), std::string::npos) << page;
+  EXPECT_EQ(page.find("NVreg_CreateImexChannel0"), std::string::npos) << page;
+  EXPECT_EQ(shell(doctor, {"--profile", "gb200"}).output.find("imex-channels=1"), std::string::npos);
+}
+
 TEST(EmulateCommand, HasProgramsOfTheLibraryOpenItsDriver) {
   const std::string print = "printf %s \"$CUVMM_DRIVER\"";
   EXPECT_EQ(shell(print, {}, {"CUVMM_DRIVER=emulated"}).output, "cuda");

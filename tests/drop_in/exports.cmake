@@ -15,8 +15,8 @@ foreach(line IN LISTS lines)
   list(APPEND listed "T ${symbol}")
 endforeach()
 list(LENGTH listed count)
-# By which programs tell it from the CUDA driver, and where its memory is.
-list(APPEND listed "T cuvmm_emulated_driver" "T cuvmm_emulated_place")
+# By which programs tell it from the CUDA driver, where its memory is, and why a call failed.
+list(APPEND listed "T cuvmm_emulated_driver" "T cuvmm_emulated_place" "T cuvmm_emulated_explanation")
 set(absent ${listed})
 list(REMOVE_ITEM absent ${exported})
 set(too_many ${exported})

@@ -160,11 +160,27 @@ int looked_up() {
   return 0;
 }
 
+// On a machine whose driver is CUDA 13.1's: one name for both forms.
+int looked_up_in_13_1() {
+  ::setenv("CUVMM_EMULATOR", "profile=h200-590", 1);
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  CHECK(library != nullptr);
+  CHECK(find<Initialise>(library, "cuInit")(0) == CUDA_SUCCESS);
+  for (const Asked& asked : {Asked{"cuMulticastBindMem", 12010, default_stream, found, "cuMulticastBindMem"},
+                             Asked{"cuMulticastBindMem", 13000, default_stream, found, "cuMulticastBindMem"},
+                             Asked{"cuMulticastBindMem", 13010, default_stream, found, "cuMulticastBindMem_v2"},
+                             Asked{"cuMulticastBindAddr", 13000, default_stream, found, "cuMulticastBindAddr"},
+                             Asked{"cuMulticastBindAddr", 13010, default_stream, found, "cuMulticastBindAddr_v2"}})
+    CHECK(answered(library, asked) == 0);
+  return 0;
+}
+
 constexpr Case cases[] = {
     {"by_name", by_name},
     {"closed_and_opened_again", closed_and_opened_again},
     {"opened_by_many_threads", opened_by_many_threads},
     {"looked_up", looked_up},
+    {"looked_up_in_13_1", looked_up_in_13_1},
 };
 
 }  // namespace

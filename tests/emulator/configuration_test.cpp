@@ -131,6 +131,28 @@ TEST(ConfigurationFromEnvironment, ReachesEverySettingByTheFile) {
       "fabric-creation-out-of-memory": "true"})"));
 }
 
+TEST(ConfigurationFromEnvironment, SaysHowMulticastBehaves) {
+  const Configuration configuration = from(
+      "devices=4,profile=h200-multicast,multicast-slots=3,multicast-wait=250,multicast-bind-fails=3:not-ready:2,"
+      "multicast-bind-fails=0:illegal-state,multicast-bind-fails=0:out-of-memory:1");
+  EXPECT_EQ(configuration.multicast_slot_count(), 3);
+  EXPECT_EQ(configuration.multicast_wait, 250);
+  ASSERT_EQ(configuration.multicast_failures.size(), 3U);
+  const MulticastFailure& first = configuration.multicast_failures[0];
+  EXPECT_EQ(first.device, 3);
+  EXPECT_EQ(first.kind, MulticastFailure::Kind::not_ready);
+  EXPECT_EQ(first.times, 2);
+  EXPECT_EQ(configuration.multicast_failures[1].kind, MulticastFailure::Kind::illegal_state);
+  EXPECT_EQ(configuration.multicast_failures[1].times, 0);
+  EXPECT_EQ(configuration.multicast_failures[2].kind, MulticastFailure::Kind::out_of_memory);
+  EXPECT_EQ(from("profile=h200-multicast").multicast_slot_count(), 128);
+  for (const char* const bad : {"0", "0:", "x:not-ready", "-1:not-ready", "0:broken", "0:not-ready:", "0:not-ready:0",
+                                "0:not-ready:x", "0:not-ready:1:2", "0not-ready"})
+    expect_parts(refusal((std::string("multicast-bind-fails=") + bad).c_str()), {"multicast-bind-fails", "not-ready"});
+  expect_parts(refusal("devices=2,multicast-bind-fails=2:not-ready"), {"device 2", "2 devices"});
+  EXPECT_EQ(from("devices=3,multicast-bind-fails=2:not-ready").multicast_failures.size(), 1U);
+}
+
 TEST(ConfigurationFromEnvironment, HasTheListOverTheFile) {
   const Configuration configuration =
       from_json(R"({"devices": 4, "seed": 3, "withhold-rdma": true, "withhold-compression": true})",
@@ -164,6 +186,10 @@ TEST(ConfigurationFromEnvironment, RefusesBadValuesAndSaysWhatIsAllowed) {
       {"memory=", "8GiB"},
       {"address-base=0xzz", "0x80000000"},
       {"descriptor-limit=-3", "whole"},
+      {"multicast-slots=-1", "0 to 100000"},
+      {"multicast-slots=100001", "0 to 100000"},
+      {"multicast-wait=0", "1 to 3600000"},
+      {"multicast-wait=1s", "milliseconds"},
       {"peers=some", "all or none"},
       {"no-peer=0", "such as 0-1"},
       {"no-peer=0-", "such as 0-1"},

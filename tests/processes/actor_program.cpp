@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
@@ -20,6 +21,7 @@
 
 #include "emulator/configuration.hpp"
 #include "emulator/emulated_driver.hpp"
+#include "emulator/multimem.hpp"
 #include "message.hpp"
 
 using namespace cuvmm::abi;
@@ -76,6 +78,13 @@ class Actor {
     if (verb == "read") return read(number(words.at(1)));
     if (verb == "touch") return touch(number(words.at(1)), byte(words.at(2)));
     if (verb == "look") return look(number(words.at(1)));
+    if (verb == "use") return use(words);
+    if (verb == "mc-create") return create_multicast(words);
+    if (verb == "mc-add") return {driver_->cuMulticastAddDevice(number(words.at(1)), device(words.at(2))), {}, {}};
+    if (verb == "mc-bind") return bind_multicast(words);
+    if (verb == "mc-unbind") return unbind_multicast(words);
+    if (verb == "mc-store") return launch("mc_store", {number(words.at(1)), number(words.at(2))});
+    if (verb == "mc-sum") return sum_multicast(number(words.at(1)));
     if (verb == "export") return export_descriptor(words);
     if (verb == "import") return import(reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor)));
     if (verb == "import-number") return import(reinterpret_cast<void*>(number(words.at(1))));
@@ -106,10 +115,86 @@ class Actor {
 
  private:
   static unsigned char byte(const std::string& word) { return static_cast<unsigned char>(number(word)); }
+  static int device(const std::string& word) { return static_cast<int>(number(word)); }
+
+  // Kernels at a multicast address: one stores a number in all devices' memory, one loads the sum of what is there.
+  static std::vector<emulator::HostKernel> kernels() {
+    using namespace emulator::multimem;
+    const auto views = [](const emulator::KernelArguments& given) {
+      return std::vector<emulator::KernelView>{{given.get<std::uint64_t>(0), 8, true, 8, true}};
+    };
+    return {{"mc_store",
+             {sizeof(std::uint64_t), sizeof(std::uint64_t)},
+             views,
+             [](const emulator::KernelCall& call) {
+               Accesses(call).store<Form{.type = Type::u64}>(0, 0, std::array{call.arguments.get<std::uint64_t>(1)});
+               return emulator::KernelProgress::done;
+             }},
+            {"mc_sum", {sizeof(std::uint64_t), sizeof(std::uint64_t)}, views, [](const emulator::KernelCall& call) {
+               last_sum() = Accesses(call).load_reduce<Form{.type = Type::u64}, std::uint64_t>(0, 0)[0];
+               return emulator::KernelProgress::done;
+             }}};
+  }
+  static std::uint64_t& last_sum() {
+    static std::uint64_t sum = 0;
+    return sum;
+  }
+
+  // Makes a device's primary context current.
+  Outcome use(const Words& words) {
+    CUcontext context = nullptr;
+    int code = driver_->cuDevicePrimaryCtxRetain(&context, device(words.at(1)));
+    if (code == 0) code = driver_->cuCtxSetCurrent(context);
+    return {code, {}, {}};
+  }
+
+  Outcome launch(const std::string& name, std::array<std::uint64_t, 2> arguments) {
+    const std::string image = ".version 8.0\n.visible .entry " + name + "()\n";
+    CUmodule module = nullptr;
+    CUfunction function = nullptr;
+    void* parameters[] = {&arguments[0], &arguments[1]};
+    int code = driver_->cuModuleLoadData(&module, image.c_str());
+    if (code == 0) code = driver_->cuModuleGetFunction(&function, module, name.c_str());
+    if (code == 0) code = driver_->cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr);
+    return {code == 0 ? driver_->cuCtxSynchronize() : code, {}, {}};
+  }
+
+  Outcome sum_multicast(CUdeviceptr address) {
+    Outcome outcome = launch("mc_sum", {address, 0});
+    outcome.text = std::to_string(last_sum());
+    return outcome;
+  }
+
+  // mc-create DEVICES BYTES HANDLE_TYPES
+  Outcome create_multicast(const Words& words) {
+    const CUmulticastObjectProp properties{static_cast<unsigned>(number(words.at(1))), number(words.at(2)),
+                                           number(words.at(3)), 0};
+    CUmemGenericAllocationHandle handle = 0;
+    const int code = driver_->cuMulticastCreate(&handle, &properties);
+    return {code, std::to_string(handle), {}};
+  }
+
+  // mc-bind OBJECT MEMORY OFFSET BYTES
+  Outcome bind_multicast(const Words& words) {
+    return {driver_->cuMulticastBindMem(number(words.at(1)), number(words.at(3)), number(words.at(2)), 0,
+                                        number(words.at(4)), 0),
+            {},
+            {}};
+  }
+
+  // mc-unbind OBJECT DEVICE OFFSET BYTES
+  Outcome unbind_multicast(const Words& words) {
+    return {
+        driver_->cuMulticastUnbind(number(words.at(1)), device(words.at(2)), number(words.at(3)), number(words.at(4))),
+        {},
+        {}};
+  }
 
   Outcome init() {
     try {
-      driver_ = emulator::make_emulated_driver(emulator::Configuration::of_program());
+      emulator::Configuration configuration = emulator::Configuration::of_program();
+      configuration.kernels = kernels();
+      driver_ = emulator::make_emulated_driver(configuration);
     } catch (const std::exception& error) {
       return {-1, error.what(), {}};
     }
@@ -120,27 +205,29 @@ class Actor {
     return {code, {}, {}};
   }
 
-  // create BYTES HANDLE_TYPES [LOCATION_TYPE]
+  // create BYTES HANDLE_TYPES [LOCATION_TYPE [DEVICE]]
   Outcome create(const Words& words) {
     CUmemAllocationProp properties{};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location = {
-        words.size() > 3 ? static_cast<CUmemLocationType>(number(words[3])) : CU_MEM_LOCATION_TYPE_DEVICE, 0};
+        words.size() > 3 ? static_cast<CUmemLocationType>(number(words[3])) : CU_MEM_LOCATION_TYPE_DEVICE,
+        words.size() > 4 ? device(words[4]) : 0};
     properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(number(words.at(2)));
     CUmemGenericAllocationHandle handle = 0;
     const int code = driver_->cuMemCreate(&handle, number(words.at(1)), &properties, 0);
     return {code, std::to_string(handle), {}};
   }
 
-  // map HANDLE BYTES: at new addresses, open to device 0, and to the host where that can be
+  // map HANDLE BYTES [DEVICE]: at new addresses, open to device 0 or that one, and to the host where that can be
   Outcome map(const Words& words) {
     const std::uint64_t bytes = number(words.at(2));
     CUdeviceptr address = 0;
     int code = driver_->cuMemAddressReserve(&address, bytes, 0, 0, 0);
     if (code == 0) code = driver_->cuMemMap(address, bytes, 0, number(words.at(1)), 0);
-    const CUmemAccessDesc device{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc device_access{{CU_MEM_LOCATION_TYPE_DEVICE, words.size() > 3 ? device(words[3]) : 0},
+                                        CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     const CUmemAccessDesc host{{CU_MEM_LOCATION_TYPE_HOST, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    if (code == 0) code = driver_->cuMemSetAccess(address, bytes, &device, 1);
+    if (code == 0) code = driver_->cuMemSetAccess(address, bytes, &device_access, 1);
     if (code == 0) static_cast<void>(driver_->cuMemSetAccess(address, bytes, &host, 1));
     return {code, std::to_string(address), {}};
   }

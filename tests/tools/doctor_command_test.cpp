@@ -84,7 +84,8 @@ TEST(DoctorCommand, TheH200sFabricHandlesAreAdvertisedAndRefused) {
   const ProgramResult page = doctor("profile=h200-580", {"--probe"});
   EXPECT_EQ(page.status, 1);
   EXPECT_TRUE(contains(page.output, "advertised but refused")) << page.output;
-  EXPECT_TRUE(contains(page.output, "do:  Emulate IMEX channels (imex-channels=1, or profile=gb200)")) << page.output;
+  EXPECT_TRUE(contains(page.output, "do:  Emulate IMEX channels (CUVMM_EMULATOR=imex-channels=1, or profile=gb200)"))
+      << page.output;
 }
 
 TEST(DoctorCommand, AMachineThatHasEverythingNeedsNoAction) {

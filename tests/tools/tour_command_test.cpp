@@ -475,6 +475,15 @@ bool becomes_true(Condition&& condition) {
   return true;
 }
 
+TEST_F(TourCommand, TakesSeveralNodesForItsOwnMachine) {
+  for (const char* const nodes : {"nodes=2", "nodes=3,node=2"}) {
+    const Json report = tour(file(1000), {"--stop", "4.16.3.2", "--stop", "4.16.3.4"},
+                             {std::string("CUVMM_EMULATOR=profile=gb200,") + nodes});
+    EXPECT_EQ(with_status(report, "passed").size(), 2U) << report.dump(2);
+    EXPECT_NE(report.dump().find("of node 1"), std::string::npos) << report.dump(2);
+  }
+}
+
 TEST_F(TourCommand, LeavesNoProcessAndNoMachine) {
   const std::string machine = directory_.path("machine");
   const Json report = tour(file(1000), {"--devices", "2"}, {"CUVMM_EMULATOR=profile=gb200,nodes=2,machine=" + machine});

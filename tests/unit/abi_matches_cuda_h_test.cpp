@@ -256,6 +256,15 @@ constexpr bool same_function<R (*)(A...), S (*)(B...)> = [] {
     return sizeof(R) == sizeof(S) && (same_parameter<A, B> && ...);
 }();
 
+// The types' names have no _v2. A toolkit that is older than a form has nothing to compare it with.
+#if CUDA_VERSION >= 13010
+using PFN_cuMulticastBindMem_v2_v13010 = PFN_cuMulticastBindMem_v13010;
+using PFN_cuMulticastBindAddr_v2_v13010 = PFN_cuMulticastBindAddr_v13010;
+#else
+using PFN_cuMulticastBindMem_v2_v13010 = ours::type_of_cuMulticastBindMem_v2;
+using PFN_cuMulticastBindAddr_v2_v13010 = ours::type_of_cuMulticastBindAddr_v2;
+#endif
+
 #define CUVMM_ENTRY_POINT(group, name, version, parameters, arguments) \
   static_assert(same_function<ours::type_of_##name, PFN_##name##_v##version>);
 #include "driver/entry_points.def"

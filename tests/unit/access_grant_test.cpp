@@ -46,15 +46,22 @@ TEST_F(AccessGrantTest, GrantsToOneLocation) {
 
 TEST_F(AccessGrantTest, GrantsToSeveralLocationsInOneCall) {
   const std::array grants{AccessGrant{Location::device(DeviceOrdinal{0}), AccessRights::read_write},
-                          AccessGrant{Location::host_numa(1), AccessRights::read}};
+                          AccessGrant{Location::device(DeviceOrdinal{1}), AccessRights::read}};
   grant(mapping_, grants);
   EXPECT_EQ(fake_->count(EntryPoint::cuMemSetAccess), 1u);
   ASSERT_EQ(seen_.size(), 2u);
   expect_seen(0, CU_MEM_LOCATION_TYPE_DEVICE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  expect_seen(1, CU_MEM_LOCATION_TYPE_HOST_NUMA, 1, CU_MEM_ACCESS_FLAGS_PROT_READ);
+  expect_seen(1, CU_MEM_LOCATION_TYPE_DEVICE, 1, CU_MEM_ACCESS_FLAGS_PROT_READ);
 
+  const auto reservation = AddressReservation::create(driver_, 2_MiB);
+  const auto mapping =
+      Mapping::create(reservation, 0, PhysicalMemory::create(driver_, {.location = Location::host()}, 2_MiB));
+  fake_->on_cuMemSetAccess = [this](CUdeviceptr, size_t, const CUmemAccessDesc* descriptors, size_t count) {
+    seen_.assign(descriptors, descriptors + count);
+    return CUDA_SUCCESS;
+  };
   const std::array locations{Location::host(), Location::device(DeviceOrdinal{2})};
-  grant(mapping_, locations, AccessRights::read_write);
+  grant(mapping, locations, AccessRights::read_write);
   ASSERT_EQ(seen_.size(), 2u);
   expect_seen(0, CU_MEM_LOCATION_TYPE_HOST, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   expect_seen(1, CU_MEM_LOCATION_TYPE_DEVICE, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -112,7 +119,36 @@ TEST_F(AccessGrantTest, AnEmptyListIsRefused) {
   EXPECT_THROW(grant(mapping_, std::span<const AccessGrant>()), InvalidUse);
   const auto result = try_grant(mapping_, {});
   ASSERT_FALSE(result);
-  EXPECT_EQ(result.failure().call, "cuMemSetAccess");
+  EXPECT_EQ(result.failure().call, "cuvmm::grant");
+  EXPECT_EQ(result.failure().rule_ids, "ACCESS-DESCRIPTORS");
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemSetAccess), 0u) << "found before the driver is asked";
+}
+
+TEST_F(AccessGrantTest, WhatNoDriverTakesIsNamedBeforeItIsAsked) {
+  const struct {
+    AccessGrant grant;
+    std::string_view rule_id;
+  } table[] = {{{Location::device(DeviceOrdinal{0}), AccessRights(2)}, "ACCESS-DESCRIPTORS"},
+               {{Location{LocationKind(9), 0}, AccessRights::read}, "ACCESS-DESCRIPTORS"},
+               {{Location::host(), AccessRights::read}, "ACCESS-HOST-LOCATION"},
+               {{Location::host_numa(1), AccessRights::read}, "ACCESS-HOST-LOCATION"}};
+  for (const auto& [one, rule_id] : table) {
+    const auto refused = try_grant(mapping_, {one});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.failure().kind, ErrorKind::invalid_use) << refused.failure().message();
+    EXPECT_EQ(refused.failure().rule_ids, rule_id) << refused.failure().message();
+  }
+  EXPECT_EQ(fake_->count(EntryPoint::cuMemSetAccess), 0u);
+  EXPECT_TRUE(try_grant(mapping_, {{Location::device(DeviceOrdinal{0}), AccessRights::read}}));
+  // Rights that are taken away are for the driver to know; its NOT_SUPPORTED is told as the same misuse.
+  fake_->answer(EntryPoint::cuMemSetAccess, CUDA_ERROR_NOT_SUPPORTED);
+  const auto taken = try_grant(mapping_, {{Location::host(), AccessRights::none}});
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.failure().kind, ErrorKind::invalid_use);
+  EXPECT_EQ(taken.failure().rule_ids, "ACCESS-HOST-LOCATION");
+  const auto to_read = try_grant(mapping_, {{Location::device(DeviceOrdinal{0}), AccessRights::read}});
+  ASSERT_FALSE(to_read);
+  EXPECT_EQ(to_read.failure().kind, ErrorKind::not_supported) << "that is the device's lack";
 }
 
 TEST_F(AccessGrantTest, AsksForTheRightsOfALocation) {

@@ -35,24 +35,31 @@ std::vector<Request> requests() {
           ExportDescriptor{{1, 2, 1ULL << 63}, false, 7},
           ImportDescriptor{},
           ExportToken{TokenKind::ipc, 12},
-          ImportToken{TokenKind::ipc, 13, 4},
+          ImportToken{TokenKind::ipc, 13, 4, true},
           ExportPool{14, place, 15},
           ImportPool{},
           DropPool{16},
           ExportPoolRange{17, {1, 2, 3}, 18, 19},
           ImportPoolRange{20, 21},
-          OpenPoolMemory{22, 23, 24}};
+          OpenPoolMemory{22, 23, 24},
+          CreateMulticast{25, 1ULL << 41, some_properties()},
+          JoinMulticast{26, -27},
+          BindMulticast{28, 29, 30, 31, 32, 33},
+          UnbindMulticast{34, 35, 36, 37},
+          AskMulticast{38, 39, 40, 41},
+          AskBound{42}};
 }
 
 std::vector<Reply> replies() {
   return {Welcome{1, 2, 3, 4, "profile=gb200,devices=2"},
           Done{},
-          Memory{{5, NodePlace(1, model::Place::on_device(2)), 6, some_properties(), 7}},
+          Memory{{5, NodePlace(1, model::Place::on_device(2)), 6, some_properties(), 7, 8}},
           Usage{8, 9},
           Token{10},
           Refused{Refusal::no_descriptor, 24},
           Pool{25, NodePlace(2, model::Place::on_host())},
-          PoolRange{26, 27, 28}};
+          PoolRange{26, 27, 28},
+          Multicast{29, true, 30, {31, 32}, {33, 34, 35, 36, 37, 38}, true}};
 }
 
 TEST(Protocol, CarriesEveryMessageWhole) {
@@ -79,7 +86,7 @@ TEST(Protocol, CarriesEveryMessageWhole) {
 // The bytes themselves: another build of the same version has to understand them.
 TEST(Protocol, HasAStableForm) {
   const Bytes bytes = encode(Request(GiveBack{0x0102030405060708}));
-  const unsigned char expected[] = {0x43, 0x55, 0x4d, 0x42, 3, 0, 3, 0, 8, 7, 6, 5, 4, 3, 2, 1};
+  const unsigned char expected[] = {0x43, 0x55, 0x4d, 0x42, 4, 0, 3, 0, 8, 7, 6, 5, 4, 3, 2, 1};
   ASSERT_EQ(bytes.size(), sizeof expected);
   for (std::size_t index = 0; index < bytes.size(); ++index)
     EXPECT_EQ(std::to_integer<int>(bytes[index]), expected[index]) << index;
@@ -123,7 +130,7 @@ TEST(Protocol, RefusesValuesThatThereAreNot) {
     return !decode_request(bytes);
   };
   const Bytes usage = encode(Request(AskUsage{}));
-  EXPECT_TRUE(refused_with(usage, 12, 2)) << "a kind of place";
+  EXPECT_TRUE(refused_with(usage, 12, 3)) << "a kind of place";
   EXPECT_FALSE(refused_with(usage, 12, 1));
   const Bytes token = encode(Request(ImportToken{}));
   EXPECT_TRUE(refused_with(token, 8, 2)) << "a kind of token";
@@ -164,7 +171,7 @@ TEST(Protocol, ReadsNonsenseWithoutHarm) {
 }
 
 TEST(BrokerCommandLine, CarriesTheTaskAndRefusesOthers) {
-  const Task task{"/run/some machine", {2, 3, 4, 5, 6}, "profile=gb200"};
+  const Task task{"/run/some machine", {2, 3, 4, 5, 6, 7}, "profile=gb200"};
   auto words = words_of(task);
   const auto read = task_of(words);
   ASSERT_TRUE(read);

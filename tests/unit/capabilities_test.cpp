@@ -39,6 +39,14 @@ class Disguised final : public driver::Decorator<Disguised> {
  public:
   using Decorator::Decorator;
   [[nodiscard]] bool emulated() const noexcept override { return false; }
+  [[nodiscard]] std::optional<driver::EmulatedPlace> emulated_place() const override { return std::nullopt; }
+};
+
+// An emulated driver under the CUDA driver's name, as programs find it under cuvmm emulate.
+class DropIn final : public driver::Decorator<DropIn> {
+ public:
+  using Decorator::Decorator;
+  [[nodiscard]] bool emulated() const noexcept override { return false; }
 };
 
 // What a driver of that version knows of an H200: calls for later attributes fail.
@@ -185,6 +193,11 @@ TEST(Capabilities, C28_FabricHandlesWithoutPermissionNameTheImexChannel) {
   EXPECT_TRUE(mentions(fabric.reason, "CUDA_ERROR_NOT_PERMITTED")) << fabric.reason;
   EXPECT_TRUE(mentions(fabric.reason, "there is none in " + directory.path("channels"))) << fabric.reason;
   EXPECT_TRUE(mentions(fabric.remedy, "/channel0 created")) << fabric.remedy;
+  const auto drop_in = std::make_shared<DropIn>(test::EmulatedMachine(machine()).interface());
+  const Capability emulated = of(drop_in, options)[Feature::fabric_handles];
+  EXPECT_EQ(emulated.state, FeatureState::refused);
+  EXPECT_TRUE(mentions(emulated.remedy, "imex-channels=1")) << emulated.remedy;
+  EXPECT_FALSE(mentions(emulated.remedy, "/channel0")) << emulated.remedy;
   EXPECT_EQ(of(machine("gb200"), options)[Feature::fabric_handles].state, FeatureState::yes);
 }
 
@@ -276,6 +289,16 @@ TEST(Capabilities, MulticastIsNeverTried) {
   EXPECT_EQ(multicast.trial, TrialResult::not_made);
   EXPECT_TRUE(mentions(multicast.reason, "Not tried")) << multicast.reason;
   EXPECT_EQ(multicast.state, CUVMM_RESOLVE_MULTICAST ? FeatureState::yes : FeatureState::no);
+}
+
+TEST(Capabilities, MulticastIsThereWhereTheProfileHasIt) {
+  const EnvironmentVariable nvls("NCCL_NVLS_ENABLE", nullptr);
+  const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
+  const EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);
+  const auto state = [](const char* profile) { return of(machine(profile))[Feature::multicast].state; };
+  for (const char* const profile : {"h200-multicast", "h200-590"})
+    EXPECT_EQ(state(profile), CUVMM_RESOLVE_MULTICAST ? FeatureState::yes : FeatureState::no) << profile;
+  for (const char* const profile : {"h200-580", "gb200"}) EXPECT_EQ(state(profile), FeatureState::no) << profile;
 }
 
 TEST(Capabilities, ASwitchInTheEnvironmentTurnsMulticastOff) {

@@ -7,6 +7,7 @@
 
 #include "cuvmm/cuvmm.hpp"
 #include "cuvmm/sharing/sharing.hpp"
+#include "driver/decorator.hpp"
 #include "emulator/rule.hpp"
 #include "range/range_machine.hpp"
 
@@ -151,6 +152,50 @@ TEST_F(RefusalRules, OfSharing) {
   const auto exported = sharing::ShareableHandle::try_export_from(alone, HandleType::posix_file_descriptor);
   ASSERT_FALSE(exported);
   EXPECT_EQ(exported.failure().rule_ids, "EXPORT-REQUESTED, EXPORT-NOT-IMPORTED");
+}
+
+// What the driver answers by one code to whatever was wrong is found out, and named by one rule.
+class Silent final : public driver::Decorator<Silent> {
+ public:
+  using Decorator::Decorator;
+  [[nodiscard]] std::string explanation() const override { return {}; }
+};
+
+TEST_F(RefusalRules, OfWhatTheDriverDoesNotExplain) {
+  const Driver silent = Driver::wrap(std::make_shared<Silent>(driver().shared_interface()));
+  const auto reservation = AddressReservation::create(silent, 8_MiB);
+  const auto memory = PhysicalMemory::create(silent, {}, 2_MiB);
+  const auto mapping = Mapping::create(reservation, 2_MiB, memory);
+  std::vector<Mapping> more;
+  expect_rules({
+      {"an odd offset", "MAP-ADDRESS-ALIGNED", [&] { (void)Mapping::create(reservation, 4096, memory); }},
+      {"taken addresses", "MAP-FREE-ADDRESSES", [&] { (void)Mapping::create(reservation, 2_MiB, memory); }},
+      {"no size", "RESERVE-SIZE-GRANULARITY", [&] { (void)AddressReservation::create(silent, 0); }},
+      {"an odd size", "RESERVE-SIZE-GRANULARITY", [&] { (void)AddressReservation::create(silent, 4096); }},
+      {"an odd alignment", "RESERVE-ALIGNMENT", [&] { (void)AddressReservation::create(silent, 2_MiB, 3); }},
+      {"an odd hint", "RESERVE-HINT-ALIGNED",
+       [&] { (void)AddressReservation::create(silent, 2_MiB, 0, DeviceAddress(4096)); }},
+      {"an odd size of memory", "CREATE-SIZE-GRANULARITY", [&] { (void)PhysicalMemory::create(silent, {}, 4096); }},
+      {"a node that there is not", "CREATE-LOCATION",
+       [&] { (void)PhysicalMemory::create(silent, {.location = Location::host_numa(55)}, 2_MiB); }},
+      {"a kind that there is not", "CREATE-LOCATION",
+       [&] {
+         (void)PhysicalMemory::create(silent, {.location = {LocationKind(9), 0}}, 2_MiB);
+       }},
+      {"handles of the host", "CREATE-HANDLE-TYPE",
+       [&] {
+         (void)PhysicalMemory::create(
+             silent, {.location = Location::host(), .handle_types = HandleType::posix_file_descriptor}, 2_MiB);
+       }},
+      {"nobody to grant to", "ACCESS-DESCRIPTORS", [&] { grant(mapping, std::span<const AccessGrant>()); }},
+      {"no rights", "ACCESS-DESCRIPTORS", [&] { grant(mapping, device0, AccessRights(2)); }},
+      {"the host", "ACCESS-HOST-LOCATION", [&] { grant(mapping, Location::host(), AccessRights::read); }},
+  });
+  EXPECT_NO_THROW(more.push_back(Mapping::create(reservation, 4_MiB, memory)));
+  EXPECT_NO_THROW((void)AddressReservation::create(silent, 2_MiB, 4_MiB));
+  EXPECT_NO_THROW(grant(mapping, device0, AccessRights::read));
+  EXPECT_NO_THROW((void)PhysicalMemory::create(
+      silent, {.location = Location::host_numa(0), .handle_types = HandleType::posix_file_descriptor}, 2_MiB));
 }
 
 // The wrong size shows when the memory is mapped: the advice is for whoever imported it.

@@ -96,6 +96,7 @@ int main(int count, char** words) {
       std::cerr << "cuvmm emulate: " << *hint << '\n';
       return exit_misuse;
     }
+    if (error.get_exit_code() != 0) std::cerr << "cuvmm " << application.get_subcommands().front()->get_name() << ": ";
     const bool misuse = application.exit(error) != 0;
     if (std::cout.flush()) return misuse ? exit_misuse : 0;
     std::cerr << "cuvmm: Standard output cannot be written to: what it was to take is lost.\n";

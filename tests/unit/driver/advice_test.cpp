@@ -62,7 +62,7 @@ TEST(Advice, SpeaksToUsersOfTheLibrary) {
       const Advice advice = advice_for(entry.entry_point, static_cast<CUresult>(code));
       EXPECT_FALSE(speaks_of_driver_calls(advice.way_out)) << entry.name << ' ' << code << ": " << advice.way_out;
     }
-  // Rules that no call of the library can break.
+  // Rules that no call of the library can break, which makes no multicast objects.
   const std::set<std::string_view> of_others = {"GRANULARITY-OPTION",
                                                 "DEFAULT-STREAMS-STAY",
                                                 "CAPTURE-ISOLATED",
@@ -70,12 +70,30 @@ TEST(Advice, SpeaksToUsersOfTheLibrary) {
                                                 "CAPTURE-NOT-IN-LEGACY-STREAM",
                                                 "POOL-LIVE",
                                                 "FREE-WHAT-WAS-ALLOCATED",
-                                                "GRAPH-MEMORY"};
+                                                "GRAPH-MEMORY",
+                                                "MULTICAST-SIZE-GRANULARITY",
+                                                "MULTICAST-HANDLE",
+                                                "MULTICAST-REACH",
+                                                "MULTICAST-BIND-SHAREABLE"};
   for (const emulator::RuleText& rule : emulator::rule_book) {
     const std::string_view ours = way_out_for_rule(rule.id);
     const std::string_view told = ours.empty() ? rule.way_out : ours;
     EXPECT_EQ(speaks_of_driver_calls(told), of_others.contains(rule.id)) << rule.id << ": " << told;
   }
+}
+
+TEST(Advice, OfAnEmulatedMachineNamesItsSettings) {
+  for (const auto& [rule_id, setting, hardware] : {std::tuple{"CREATE-FABRIC-IMEX", "imex-channels=1", "/dev/nvidia"},
+                                                   std::tuple{"DEVICE-EXISTS", "devices=N", "CUDA_VISIBLE_DEVICES"}}) {
+    const std::string emulated(way_out_for_rule(rule_id, true));
+    EXPECT_NE(emulated.find(setting), std::string::npos) << emulated;
+    EXPECT_EQ(emulated.find(hardware), std::string::npos) << emulated;
+    EXPECT_EQ(emulated, way_out_where_emulated(rule_id));
+    EXPECT_FALSE(speaks_of_driver_calls(emulated)) << emulated;
+  }
+  EXPECT_NE(way_out_for_rule("DEVICE-EXISTS").find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+  EXPECT_EQ(way_out_for_rule("MAP-WHOLE-ALLOCATION", true), way_out_for_rule("MAP-WHOLE-ALLOCATION"));
+  EXPECT_TRUE(way_out_where_emulated("MAP-WHOLE-ALLOCATION").empty());
 }
 
 TEST(Advice, EveryVirtualMemoryCallExplainsInvalidValue) {

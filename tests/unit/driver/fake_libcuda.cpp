@@ -41,6 +41,16 @@ CUresult handle_for_range(void* handle, CUdeviceptr, size_t, CUmemRangeHandleTyp
   *static_cast<int*>(handle) = 5;
   return CUDA_SUCCESS;
 }
+CUresult first_bind(CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle, size_t, size_t,
+                    unsigned long long) {
+  return CUDA_ERROR_ILLEGAL_STATE;
+}
+
+CUresult second_bind(CUmemGenericAllocationHandle, CUdevice device, size_t, CUmemGenericAllocationHandle, size_t,
+                     size_t, unsigned long long) {
+  return device == 5 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
 CUresult multicast_create(CUmemGenericAllocationHandle* handle, const CUmulticastObjectProp*) {
   *handle = 7;
   return CUDA_SUCCESS;
@@ -62,6 +72,8 @@ void* find(const char* name, int version) {
       {"cuMemRelease", 10020, reinterpret_cast<void*>(&release)},
       {"cuMemGetHandleForAddressRange", 11070, reinterpret_cast<void*>(&handle_for_range)},
       {"cuMulticastCreate", 12010, reinterpret_cast<void*>(&multicast_create)},
+      {"cuMulticastBindMem", 12010, reinterpret_cast<void*>(&first_bind)},
+      {"cuMulticastBindMem", 13010, reinterpret_cast<void*>(&second_bind)},
   };
   void* found = nullptr;
   for (const Function& function : functions)

@@ -163,6 +163,19 @@ TEST_F(LoadedDriverTest, SwitchesOfOtherLibrariesTurnMulticastOff) {
   EXPECT_TRUE(load("switched_off")->has(EntryPoint::cuMulticastCreate)) << "without the switches";
 }
 
+// One name, two forms: the newer one is there beside the older one where the driver has it.
+TEST_F(LoadedDriverTest, FindsTheFormsOfABindByTheirVersions) {
+  const auto older = load("cuda_13_0");
+  EXPECT_TRUE(older->has(EntryPoint::cuMulticastBindMem));
+  EXPECT_FALSE(older->has(EntryPoint::cuMulticastBindMem_v2));
+  EXPECT_EQ(older->cuMulticastBindMem_v2(1, 5, 0, 2, 0, 4096, 0), CUDA_ERROR_NOT_SUPPORTED);
+  const auto newer = load("cuda_14_0");
+  ASSERT_TRUE(newer->has(EntryPoint::cuMulticastBindMem_v2));
+  EXPECT_EQ(newer->cuMulticastBindMem(1, 0, 2, 0, 4096, 0), CUDA_ERROR_ILLEGAL_STATE) << "the form of CUDA 12.1";
+  EXPECT_EQ(newer->cuMulticastBindMem_v2(1, 5, 0, 2, 0, 4096, 0), CUDA_SUCCESS);
+  EXPECT_EQ(newer->cuMulticastBindMem_v2(1, 4, 0, 2, 0, 4096, 0), CUDA_ERROR_INVALID_DEVICE);
+}
+
 TEST_F(LoadedDriverTest, SwitchesThatSayOnLeaveMulticastOn) {
   const EnvironmentVariable nccl("NCCL_NVLS_ENABLE", "1");
   const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", "0");

@@ -656,5 +656,32 @@ TEST_F(SharedRange, APublisherThatListensIsFoundByItsAddress) {
   EXPECT_TRUE(AttachedRange::try_attach(machine_.driver(), address, "range", patient, soon()));
 }
 
+// By whatever inner call it was found: the failure names what the user called, and the range.
+TEST_F(SharedRange, FailuresNameTheCallThatTheUserMade) {
+  auto range = new_range(2);
+  auto published = publisher_.publish("range", range);
+  const auto absent = refusal_of(ErrorKind::invalid_use, [&] { return try_attach({}, "other"); });
+  EXPECT_EQ(absent.call, "AttachedRange::attach") << absent.message();
+  EXPECT_NE(absent.arguments.find("'other'"), std::string::npos) << absent.message();
+  const auto nobody = refusal_of(ErrorKind::peer_gone, [&] {
+    return AttachedRange::try_attach(machine_.driver(), SocketAddress::abstract("cuvmm-nobody-listens-here"), "range",
+                                     {}, soon());
+  });
+  EXPECT_EQ(nobody.call, "AttachedRange::attach") << nobody.message();
+  EXPECT_NE(nobody.arguments.find("cuvmm-nobody-listens-here"), std::string::npos) << nobody.message();
+  auto attached = attach();
+  try {
+    static_cast<void>(attached.wait(Deadline::in(1ms)));
+    ADD_FAILURE() << "there was news";
+  } catch (const TimedOut& error) {
+    EXPECT_EQ(error.call(), "AttachedRange::wait") << error.what();
+  }
+  machine_.fail(EntryPoint::cuMemMap);
+  const auto refused = refusal_of(ErrorKind::out_of_device_memory, [&] { return try_attach(); });
+  EXPECT_EQ(refused.call, "cuMemMap") << "what a driver has answered stays the driver's: " << refused.message();
+  machine_.faults().clear();
+  EXPECT_TRUE(try_attach());
+}
+
 }  // namespace
 }  // namespace cuvmm::sharing

@@ -128,6 +128,24 @@ INSTANTIATE_TEST_SUITE_P(Kept, SleepingContentTest,
                                   (std::get<1>(test.param) ? "AndKept" : "");
                          });
 
+TEST_F(SleepableMemoryTest, ADirectoryThatIsNoneIsToldAsThat) {
+  for (const auto& [directory, why] :
+       {std::pair{"/no/such/directory", "No such file or directory"}, std::pair{"/dev/null", "Not a directory"}}) {
+    auto memory = sleepable();
+    auto range = memory.add("group", range_of(2_MiB), {.content = SleepingContent::file, .directory = directory});
+    const Failure refused = refusal_of([&] { memory.sleep("group"); });
+    EXPECT_EQ(refused.kind, ErrorKind::invalid_use) << refused.message();
+    for (const char* const part : {directory, why, "SleepPolicy::directory"})
+      EXPECT_NE(refused.message().find(part), std::string::npos) << refused.message();
+    EXPECT_EQ(refused.message().find("driver failure"), std::string::npos) << refused.message();
+    EXPECT_FALSE(range.asleep());
+  }
+  auto memory = sleepable();
+  auto range = memory.add("group", range_of(2_MiB), {.content = SleepingContent::file, .directory = "/tmp"});
+  EXPECT_NO_THROW(memory.sleep("group"));
+  EXPECT_TRUE(range.asleep());
+}
+
 TEST_F(SleepableMemoryTest, C04_WhatSleepsIsRefusedBeforeItIsUsedAndOthersAreNot) {
   auto memory = sleepable();
   auto weights = memory.add("weights", range_of(4_MiB));

@@ -15,6 +15,7 @@
 #include "cuvmm/error.hpp"
 #include "emulator/broker/machine_directory.hpp"
 #include "emulator/configuration.hpp"
+#include "emulator/configuration_settings.hpp"
 
 namespace cuvmm::command {
 namespace {
@@ -48,34 +49,36 @@ OpenedDriver open_emulated_driver(int devices) {
   });
 }
 
-// On the machine that the environment names, or on a new one.
-OpenedDriver open_shareable_emulated_driver(int devices) {
+// On the machine that the environment names, or on a new one of that name.
+OpenedDriver open_shareable_emulated_driver(emulator::Configuration configuration, const std::string& own) {
   return configured([&] {
-    emulator::Configuration configuration = emulator::Configuration::from_environment(devices);
-    const bool named = !configuration.machine.empty();
-    if (!named) {
-      configuration.machine = emulator::broker::fresh_machine();
+    if (configuration.machine.empty() || configuration.machine == own) {
+      configuration.machine = own;
       configuration.nodes = std::max(2, configuration.nodes);
     }
     OpenedDriver opened{Driver::emulated(configuration), {}};
     opened.place.machine = configuration.machine;
     opened.place.nodes = configuration.nodes;
+    opened.place.node = configuration.node;
     return opened;
   });
 }
 
 // A machine that processes share takes more of the system than one of the process's own, so there is a way without.
 OpenedDriver open_emulated_driver_for_many(int devices) {
-  const bool named = !configured([&] { return emulator::Configuration::from_environment(devices); }).machine.empty();
+  const std::string own = emulator::broker::fresh_machine();
+  const auto configuration = configured([&] { return emulator::configuration_to_share(own, devices); });
+  const bool named = !configuration.machine.empty() && configuration.machine != own;
+  const bool needed = named || configuration.nodes > 1;
   try {
-    return open_shareable_emulated_driver(devices);
+    return open_shareable_emulated_driver(configuration, own);
   } catch (const Error& error) {
-    if (named) throw;
+    if (needed) throw;
     OpenedDriver opened = open_emulated_driver(devices);
     opened.place.alone = fmt::format("other processes cannot share this one's emulated machine: {}", error.what());
     return opened;
   } catch (const std::system_error& error) {
-    if (named) throw InputError(error.what());
+    if (needed) throw InputError(error.what());
     OpenedDriver opened = open_emulated_driver(devices);
     opened.place.alone = fmt::format("other processes cannot share this one's emulated machine: {}", error.what());
     return opened;
@@ -150,6 +153,19 @@ OpenedDriver open_driver(DriverChoice choice, int devices) {
   return opened;
 }
 
+Driver open_driver_apart(DriverChoice choice, int devices) {
+  if (choice != DriverChoice::emulated) return open_driver(choice, devices).driver;
+  Driver driver = configured([&] {
+    emulator::Configuration configuration = emulator::configuration_to_share("apart", devices);
+    configuration.machine.clear();
+    configuration.nodes = 1;
+    configuration.node = 0;
+    return Driver::emulated(configuration);
+  });
+  require_devices(driver, devices);
+  return driver;
+}
+
 OpenedDriver open_shareable_driver(DriverChoice choice, int devices) {
   OpenedDriver opened = open_chosen_driver(choice, devices, open_emulated_driver_for_many);
   require_devices(opened.driver, devices);
@@ -161,7 +177,7 @@ OpenedDriver open_shareable_driver(DriverChoice choice, int devices) {
 Driver open_driver_at(const DriverPlace& place, int node) {
   if (place.driver != DriverChoice::emulated) return open_driver(place.driver, place.devices).driver;
   Driver driver = configured([&] {
-    emulator::Configuration configuration = emulator::Configuration::from_environment(place.devices);
+    emulator::Configuration configuration = emulator::configuration_to_share(place.machine, place.devices);
     configuration.machine = place.machine;
     configuration.nodes = place.nodes;
     configuration.node = node;

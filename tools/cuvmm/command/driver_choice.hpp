@@ -26,6 +26,7 @@ struct DriverPlace {
   int devices = 1;                                // that take part
   std::string machine{};                          // the emulated one
   int nodes = 1;                                  // of it
+  int node = 0;                                   // on which this process is
   std::string alone{};                            // why no other process finds them; empty if they do
 };
 
@@ -40,6 +41,10 @@ struct OpenedDriver {
 // many devices. The environment variable CUVMM_LIE wraps the driver into one that lies (docs/tour.md). Throws
 // cuvmm::Error if there is no such driver, InputError if it has too few devices.
 [[nodiscard]] OpenedDriver open_driver(DriverChoice choice, int devices);
+
+// The same of a child process that ends by what it does: an emulated machine is its own, of one node, whatever the
+// environment says of that.
+[[nodiscard]] Driver open_driver_apart(DriverChoice choice, int devices);
 
 // The same for a program whose child processes are to have the same devices. An emulated machine is one that processes
 // share: the one that the environment names, else a new one, of two nodes at least, that ends with the last of them. If

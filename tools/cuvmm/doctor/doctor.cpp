@@ -10,6 +10,7 @@
 #include "command/output.hpp"
 #include "cuvmm/device.hpp"
 #include "cuvmm/error.hpp"
+#include "driver/emulation.hpp"
 
 namespace cuvmm::doctor {
 namespace {
@@ -40,7 +41,7 @@ Findings examine(const Driver& driver, bool probe, int devices) {
   Findings findings;
   findings.driver = driver.description();
   findings.cuda_version = driver.version();
-  findings.emulated = driver.is_emulated();
+  findings.emulated = driver::is_emulation(driver.interface());
   findings.probed = probe;
   for (const Device& device : driver.devices())
     if (devices == 0 || device.ordinal().value < devices) findings.devices.push_back(examine(device, probe));

@@ -62,7 +62,7 @@ Mapping map_anew(const PhysicalMemory& memory) {
 }
 
 void try_probe(const AccessProbe& probe) {
-  const Driver driver = command::open_driver(probe.driver, probe.devices).driver;
+  const Driver driver = command::open_driver_apart(probe.driver, probe.devices);
   const bool by_cpu = probe.toucher == cpu;
   Gpu gpu(driver, DeviceOrdinal(by_cpu ? 0 : probe.toucher));
   const Location place = by_cpu ? Location::host() : driver.device(DeviceOrdinal(0)).location();

@@ -4,7 +4,7 @@
 
 #include "command/imex_words.hpp"
 #include "cuvmm/physical_memory.hpp"
-#include "driver/interface.hpp"
+#include "driver/emulation.hpp"
 
 namespace cuvmm::tour {
 
@@ -15,7 +15,7 @@ std::string why_no_fabric_handles(const Device& device, const Location& location
   const auto tried = PhysicalMemory::try_create(driver, properties, PhysicalMemory::granularity(driver, properties));
   if (tried || tried.failure().code != abi::CUDA_ERROR_NOT_PERMITTED) return {};
   return fmt::format("there is {}: {}", command::no_usable_imex_channel,
-                     driver.is_emulated()
+                     driver::is_emulation(driver.interface())
                          ? "emulate a machine that has one, CUVMM_EMULATOR=profile=gb200"
                          : "have one created in /dev/nvidia-caps-imex-channels and made accessible to this user");
 }

@@ -30,7 +30,7 @@ std::vector<std::string> arguments_of(const command::DriverPlace& place, const P
   if (!place.machine.empty())
     for (const auto& [name, value] : {std::pair<std::string, std::string>{"--machine", place.machine},
                                       {"--nodes", std::to_string(place.nodes)},
-                                      {"--node", std::to_string(options.node)}}) {
+                                      {"--node", std::to_string((place.node + options.node) % place.nodes)}}) {
       words.push_back(name);
       words.push_back(value);
     }

@@ -25,7 +25,7 @@ namespace cuvmm::tour {
 
 struct PartyOptions {
   int device = 0;                                                // that it works with
-  int node = 0;                                                  // of the emulated machine
+  int node = 0;                                                  // of the emulated machine, counted from the tour's
   std::chrono::milliseconds patience = std::chrono::minutes(2);  // for each answer
 };
 

@@ -163,7 +163,7 @@ CLI::App* add_probe_command(CLI::App& application, UnmapProbe& probe) {
 void run_probe(const UnmapProbe& probe) {
   try {
     auto counter = std::make_shared<driver::CountingDriver>(
-        command::open_driver(probe.driver, probe.devices).driver.shared_interface());
+        command::open_driver_apart(probe.driver, probe.devices).shared_interface());
     UnmapTrial trial(probe, std::move(counter));
     answer_and_end(text_of(trial.run()));
   } catch (const std::exception& error) {
