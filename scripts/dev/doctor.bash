@@ -13,7 +13,7 @@ doctor_command() {
   report_tool clang-format clang-format
   report_tool clang-tidy clang-tidy
   if command -v dpkg-query >/dev/null; then
-    missing=$(missing_packages | tr '\n' ' ')
+    missing=$(missing_packages "${packages[@]}" "${optional_packages[@]}" | tr '\n' ' ')
     if [ -n "$missing" ]; then
       printf 'packages        missing: %s(./dev setup installs them)\n' "$missing"
     else

@@ -7,6 +7,12 @@
 #ifdef CONSUMER_SHARES
 #include <cuvmm/sharing/sharing.hpp>
 #endif
+#ifdef CONSUMER_IS_A_TEAM
+#include <cuvmm/team/teams.hpp>
+#endif
+#ifdef CONSUMER_HAS_MPI
+#include <cuvmm/team/mpi_bootstrap.hpp>
+#endif
 
 namespace {
 
@@ -62,6 +68,39 @@ bool handles_are_handed_over(const cuvmm::Driver&) {
 }
 #endif
 
+#ifdef CONSUMER_IS_A_TEAM
+// A team of one, which no other process is needed for.
+bool memory_is_symmetric(const cuvmm::Driver& driver) {
+  namespace team = cuvmm::team;
+  const auto soon = team::Deadline::in(std::chrono::seconds(60));
+  const auto device = driver.device(cuvmm::DeviceOrdinal{0});
+  const auto one = team::Team::assemble(team::SocketBootstrap::join({}, soon), device, soon);
+  auto memory = team::SymmetricMemory::create(one, 1000, {}, soon);
+  const bool has_address = memory.address(0).value != 0;
+  memory.close(soon);
+  return has_address;
+}
+#else
+bool memory_is_symmetric(const cuvmm::Driver&) {
+  return true;  // not asked for
+}
+#endif
+
+#ifdef CONSUMER_HAS_MPI
+bool mpi_has_to_be_initialised() {
+  try {
+    static_cast<void>(cuvmm::team::MpiBootstrap::world(cuvmm::team::Deadline::in(std::chrono::seconds(1))));
+  } catch (const cuvmm::InvalidUse&) {
+    return true;
+  }
+  return false;
+}
+#else
+bool mpi_has_to_be_initialised() {
+  return true;  // not asked for
+}
+#endif
+
 }  // namespace
 
 int main() {
@@ -80,6 +119,14 @@ int main() {
   }
   if (!handles_are_handed_over(driver)) {
     std::cerr << "memory did not come back through its handle\n";
+    return 1;
+  }
+  if (!memory_is_symmetric(driver)) {
+    std::cerr << "a team of one has no memory\n";
+    return 1;
+  }
+  if (!mpi_has_to_be_initialised()) {
+    std::cerr << "MPI was used before it was initialised\n";
     return 1;
   }
   if (!broken_rule_is_named(driver)) {

@@ -1,0 +1,146 @@
+// A rank that stalls before any step of a team's life: the others end, name it, and can form a new team at once.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "sharing/open_descriptors.hpp"
+#include "team_machine.hpp"
+
+namespace cuvmm::team {
+namespace {
+
+using namespace test;
+
+// Waits before one operation of a rank, and gives the others little time from that operation on.
+class StallingBootstrap final : public Bootstrap {
+ public:
+  struct Plan {
+    int victim = 0;
+    int operation = 1;  // counted from 1
+    std::atomic<int> others_ended = 0;
+  };
+
+  StallingBootstrap(std::unique_ptr<Bootstrap> next, Plan& plan) : next_(std::move(next)), plan_(plan) {}
+
+  [[nodiscard]] int rank() const noexcept override { return next_->rank(); }
+  [[nodiscard]] int size() const noexcept override { return next_->size(); }
+  [[nodiscard]] Result<Contributions> try_allgather(std::string_view step, std::span<const std::byte> mine,
+                                                    const Deadline&) override {
+    const Deadline deadline = begin();
+    return next_->try_allgather(step, mine, deadline);
+  }
+  [[nodiscard]] Result<void> try_barrier(std::string_view step, const Deadline&) override {
+    const Deadline deadline = begin();
+    return next_->try_barrier(step, deadline);
+  }
+
+ private:
+  Deadline begin() {
+    ++operations_;
+    if (operations_ == plan_.operation && rank() == plan_.victim)
+      while (plan_.others_ended < size() - 1) std::this_thread::sleep_for(1ms);
+    return operations_ < plan_.operation || rank() == plan_.victim ? soon() : Deadline::in(150ms);
+  }
+
+  std::unique_ptr<Bootstrap> next_;
+  Plan& plan_;
+  int operations_ = 0;
+};
+
+// All that a team does; the first failure.
+Result<void> live(std::unique_ptr<Bootstrap> bootstrap, const Device& device) {
+  auto team = Team::try_assemble(std::move(bootstrap), device, soon());
+  if (!team) return team.failure();
+  auto memory = SymmetricMemory::try_create(*team, 1_MiB, {.capacity = 4_MiB}, soon());
+  if (!memory) return memory.failure();
+  if (auto grown = memory->try_grow(2_MiB, soon()); !grown) return grown.failure();
+  return memory->try_close(soon());
+}
+
+constexpr int operations_of_a_life = 24;
+
+void stall(TeamMachine& machine, int victim, int operation) {
+  StallingBootstrap::Plan plan{victim, operation};
+  const std::string name = "rank " + std::to_string(victim);
+  auto second = SocketBootstrap::within_process(machine.ranks());
+  run_team(machine.ranks(), [&](std::unique_ptr<SocketBootstrap> bootstrap) {
+    const int rank = bootstrap->rank();
+    const CurrentContext context(machine.device(rank));
+    const auto lived = live(std::make_unique<StallingBootstrap>(std::move(bootstrap), plan), machine.device(rank));
+    // The victim learns from the others that they have given up, or that they have gone.
+    if (lived)
+      ADD_FAILURE() << "rank " << rank << " went on without " << name;
+    else if (rank != victim)
+      expect_failure(lived, ErrorKind::timed_out, {name});
+    if (rank != victim) ++plan.others_ended;
+    // At once, the late one too.
+    const auto again = live(std::move(second[static_cast<std::size_t>(rank)]), machine.device(rank));
+    EXPECT_TRUE(again) << again.failure().message();
+  });
+  EXPECT_TRUE(machine.nothing_live()) << "stalled before operation " << operation;
+}
+
+TEST(StalledRanks, ALifeHasThatManyOperations) {
+  TeamMachine machine(2);
+  StallingBootstrap::Plan plan{0, operations_of_a_life + 1};
+  run_team(2, [&](std::unique_ptr<SocketBootstrap> bootstrap) {
+    const int rank = bootstrap->rank();
+    const CurrentContext context(machine.device(rank));
+    EXPECT_TRUE(live(std::make_unique<StallingBootstrap>(std::move(bootstrap), plan), machine.device(rank)));
+  });
+}
+
+TEST(StalledRanks, AreNamedByAllOthersWhereverTheyStall) {
+  TeamMachine machine(3);
+  for (int operation = 1; operation <= operations_of_a_life; ++operation) stall(machine, operation % 3, operation);
+}
+
+TEST(StalledRanks, AreNamedInTeamsOfAnySize) {
+  for (int size = 2; size <= 8; ++size) {
+    TeamMachine machine(size);
+    for (int operation = size - 1; operation <= operations_of_a_life; operation += 9)
+      stall(machine, (operation + size / 2) % size, operation);
+  }
+}
+
+// Between two votes the others wait for a descriptor; then, too, the late rank alone is named.
+TEST(StalledRanks, AreNamedWhereTheyOweADescriptor) {
+  TeamMachine machine(3);
+  std::atomic<int> ended = 0;
+  machine.run([&](const auto& team) {
+    const auto mine = SharedPhysicalMemory(PhysicalMemory::create(
+        team->device().driver(),
+        {.location = team->device().location(), .handle_types = HandleType::posix_file_descriptor}, 2_MiB));
+    if (team->rank() == 1) {
+      // It offers a handle as exchange_handles does, and comes to no more.
+      const Bytes offer(9, std::byte{1});
+      static_cast<void>(team->try_agree("late: offer handles", offer, soon()));
+      while (ended < 2) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    expect_failure(team->try_exchange_handles("late", mine, Deadline::in(800ms)), ErrorKind::timed_out,
+                   {"rank 1 (process"});
+    ++ended;
+  });
+  EXPECT_TRUE(machine.nothing_live());
+}
+
+TEST(StalledRanks, TeamsThatEndBadlyTakeNothing) {
+  TeamMachine machine(3);
+  const int rounds = std::getenv("CUVMM_TEST_LONG") != nullptr ? 300 : 20;
+  std::size_t descriptors = 0;
+  for (int round = 0; round < rounds; ++round) {
+    machine.run([&](const auto& team) {
+      auto memory = SymmetricMemory::create(team, 1_MiB, {}, soon());
+      exchange_texts(memory, 0, round);
+      if (team->rank() == round % 3) return;
+      expect_failure(memory.try_close(soon()), ErrorKind::peer_gone, {"rank " + std::to_string(round % 3)});
+    });
+    ASSERT_TRUE(machine.nothing_live());
+    if (round == 0) descriptors = cuvmm::test::open_descriptors();
+  }
+  EXPECT_EQ(cuvmm::test::open_descriptors(), descriptors);
+}
+
+}  // namespace
+}  // namespace cuvmm::team
