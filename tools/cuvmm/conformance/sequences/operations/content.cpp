@@ -131,8 +131,11 @@ void written_to(const Call& call, World& world) {
   world.mark_written(segments_of(call, 0, call[2], write_right, world));
 }
 
-// The call with a stream before its arguments.
-std::optional<Call> behind_stream(std::optional<std::int64_t> stream, const std::optional<Call>& call) {
+// A drawn call with a stream before its arguments. Recorded sequences were drawn in this order: the stream last.
+template <class Draw>
+std::optional<Call> draw_behind_stream(const World& world, Random& random, bool may_capture, Draw draw) {
+  const std::optional<Call> call = draw(world, random);
+  const std::optional<std::int64_t> stream = draw_stream(world, random, may_capture);
   if (!stream || !call) return std::nullopt;
   Call with{nullptr, {*stream}};
   for (std::size_t each = 0; each + 1 < Call::most_arguments; ++each) with.arguments[each + 1] = (*call)[each];
@@ -140,7 +143,7 @@ std::optional<Call> behind_stream(std::optional<std::int64_t> stream, const std:
 }
 
 std::optional<Call> draw_to_device_async(const World& world, Random& random) {
-  return behind_stream(draw_stream(world, random, false), draw_to_device(world, random));
+  return draw_behind_stream(world, random, false, draw_to_device);
 }
 
 Step to_device_async(const Call& call, Player& player) {
@@ -175,7 +178,7 @@ Step to_host(const Call& call, Player& player) {
 }
 
 std::optional<Call> draw_to_host_async(const World& world, Random& random) {
-  return behind_stream(draw_stream(world, random, false), draw_to_host(world, random));
+  return draw_behind_stream(world, random, false, draw_to_host);
 }
 
 Step to_host_async(const Call& call, Player& player) {
@@ -240,11 +243,11 @@ void copied_on_device(const Call& call, World& world) {
 }
 
 std::optional<Call> draw_on_device_async(const World& world, Random& random) {
-  return behind_stream(draw_stream(world, random, false), draw_on_device(world, random));
+  return draw_behind_stream(world, random, false, draw_on_device);
 }
 
 std::optional<Call> draw_unified_async(const World& world, Random& random) {
-  return behind_stream(draw_stream(world, random, false), draw_unified(world, random));
+  return draw_behind_stream(world, random, false, draw_unified);
 }
 
 template <CUresult (driver::Interface::*copy)(CUdeviceptr, CUdeviceptr, std::size_t, CUstream)>
@@ -281,7 +284,7 @@ void was_set(const Call& call, World& world) {
 
 template <int width>
 std::optional<Call> draw_memset_async(const World& world, Random& random) {
-  return behind_stream(draw_stream(world, random, true), draw_memset<width>(world, random));
+  return draw_behind_stream(world, random, true, draw_memset<width>);
 }
 
 template <int width, class Value, CUresult (driver::Interface::*set)(CUdeviceptr, Value, std::size_t, CUstream)>
