@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "../sanitizers.hpp"
 #include "emulator/api/emulated_driver.hpp"
 #include "emulator/emulated_driver.hpp"
 
@@ -33,20 +34,8 @@ inline constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t gibibyte = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t chunk = 2 * mebibyte;
 
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool thread_sanitizer = true;
-#elif defined(__has_feature)
-inline constexpr bool thread_sanitizer = __has_feature(thread_sanitizer);
-#else
-inline constexpr bool thread_sanitizer = false;
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool address_sanitizer = true;
-#elif defined(__has_feature)
-inline constexpr bool address_sanitizer = __has_feature(address_sanitizer);
-#else
-inline constexpr bool address_sanitizer = false;
-#endif
+using cuvmm::test::address_sanitizer;
+using cuvmm::test::thread_sanitizer;
 
 inline Configuration strict(int devices = 1) {
   Configuration configuration;

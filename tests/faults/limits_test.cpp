@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "../sanitizers.hpp"
 #include "cuvmm/cuvmm.hpp"
 #include "emulator/api/emulated_driver.hpp"
 #include "emulator/child.hpp"
@@ -35,17 +36,6 @@ using emulator::test::address_space_in_use;
 using emulator::test::descriptors_in_use;
 using emulator::test::Limit;
 using emulator::test::succeeds_in_child;
-
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool address_sanitizer = true;
-#else
-constexpr bool address_sanitizer = false;
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 
 const Location device0 = Location::device(DeviceOrdinal(0));
 

@@ -19,21 +19,17 @@
 #include <thread>
 #include <vector>
 
+#include "../sanitizers.hpp"
 #include "emulator/api/emulated_driver.hpp"
 
 namespace {
 
 using namespace cuvmm::abi;
 using cuvmm::emulator::api::EmulatedDriver;
+using cuvmm::test::sanitized;
 
 constexpr std::size_t granule = std::size_t{2} << 20;
 constexpr int devices = 2;
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 
 // What the calls are for; each call counts once.
 enum class Purpose : unsigned char {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "../sanitizers.hpp"
 #include "program.hpp"
 
 namespace cuvmm::tests {
@@ -287,11 +288,7 @@ TEST(ConformanceCommand, LetsKernelsEndInEveryMode) {
 }
 
 // Which of the cases are run by the hundreds: each is a process, which takes a quarter of a second with a sanitizer.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr const char* shard_of_many = "1/10";
-#else
-constexpr const char* shard_of_many = "1/1";
-#endif
+constexpr const char* shard_of_many = test::sanitized ? "1/10" : "1/1";
 
 // Those that would wait for themselves are left out; of others every seed answers the same.
 TEST(ConformanceCommand, DiffersNowhereWithTheSteppedScheduler) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "../../sanitizers.hpp"
 #include "driver/decorator.hpp"
 #include "range/range_machine.hpp"
 #include "recording_handler.hpp"
@@ -514,12 +515,8 @@ TEST_F(SleepableMemoryTest, C10_BackupsThatAreDroppedLeaveNothing) {
   for (int count = 0; count < 3; ++count) round();
   const std::size_t before = resident();
   for (int count = 0; count < 20; ++count) round();
-    // Sanitizers keep what was freed for a while; twenty backups would be 640 MiB.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr std::size_t slack = 320_MiB;
-#else
-  constexpr std::size_t slack = 16_MiB;
-#endif
+  // Sanitizers keep what was freed for a while; twenty backups would be 640 MiB.
+  constexpr std::size_t slack = sanitized ? 320_MiB : 16_MiB;
   EXPECT_LT(resident(), before + slack);
 }
 
