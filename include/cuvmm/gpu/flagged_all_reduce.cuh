@@ -122,7 +122,7 @@ CUVMM_DEVICE inline void all_reduce_flagged(const Memory& memory, const Block& b
   own.for_each(block, [&](std::uint64_t line, std::uint64_t i) {
     const std::uint64_t left = call.count - i * width;
     const std::uint64_t mine = detail::load_raw<std::uint64_t>(memory, input + i * width, left);
-    RunningSum<T, std::uint64_t> sum;
+    RunningSum<T, std::uint64_t> sum{};  // g++ does not see that there is a first rank
     for (std::uint32_t from = 0; from < call.team.ranks; ++from) {
       std::uint64_t bits = mine;
       if (from != rank && !detail::receive(memory, buffers.at(rank, from) + line, epoch, call.team.time_limit, bits)) {
