@@ -319,11 +319,12 @@ Result<std::size_t> MappedRange::Impl::append(std::span<const SharedPhysicalMemo
 
 // Why memory of that location cannot lie there.
 std::optional<range::Flaw> MappedRange::Impl::flaw_in_place(const Extent& extent, const Location& location) const {
-  if (extent.bytes == 0 || !is_aligned(extent.offset, granularity_) || !is_aligned(extent.bytes, granularity_))
+  const bool begins_well = is_aligned(extent.offset, granularity_);
+  if (extent.bytes == 0 || !begins_well || !is_aligned(extent.bytes, granularity_))
     return range::Flaw{fmt::format("Offset and size are multiples of the granularity, {}, and there is a size",
                                    format_bytes(granularity_)),
                        "Round them: cuvmm::align_up(bytes, range.granularity())",
-                       is_aligned(extent.offset, granularity_) ? "CREATE-SIZE-GRANULARITY" : "MAP-ADDRESS-ALIGNED"};
+                       begins_well ? "CREATE-SIZE-GRANULARITY" : "MAP-ADDRESS-ALIGNED"};
   const auto host_grant = std::find_if(grants_.begin(), grants_.end(), [](const AccessGrant& each) {
     return each.location.kind != LocationKind::device;
   });

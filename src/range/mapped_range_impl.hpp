@@ -101,7 +101,7 @@ class MappedRange::Impl {
   Result<std::size_t> append(std::span<const SharedPhysicalMemory> memories);
   Result<void> map(std::size_t offset, std::size_t bytes);
   Result<void> map(std::string_view call, std::size_t offset, std::span<const SharedPhysicalMemory> memories);
-  Result<void> map(std::span<const MemoryAt> memories);
+  Result<void> map(std::span<const MemoryAt> places);
   Result<Growth> prepare_append(std::size_t bytes, const Location* location, std::size_t* begin);
 
   // Exchanging and giving back: src/range/release.cpp.
@@ -113,7 +113,7 @@ class MappedRange::Impl {
   void close();
 
   // Rights: src/range/rights.cpp.
-  Result<void> grant(std::span<const AccessGrant> changes, std::string_view call = "MappedRange::grant");
+  Result<void> grant(std::span<const AccessGrant> asked, std::string_view call = "MappedRange::grant");
   Result<void> revoke(const Location& location);
   std::vector<DeviceOrdinal> grant_where_reachable(std::span<const DeviceOrdinal> devices, AccessRights rights);
 

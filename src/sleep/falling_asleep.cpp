@@ -173,7 +173,7 @@ Result<void> FallingAsleep::unmap() {
     entry.state = State::asleep;
     ++report_.ranges;
   }
-  const Result<void> unmapped = unmap_what_stayed_mapped();
+  Result<void> unmapped = unmap_what_stayed_mapped();
   settle(entries_.end());
   give_back_what_is_not_mapped(asleep_);
   return unmapped;

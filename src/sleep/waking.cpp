@@ -136,7 +136,7 @@ void Waking::unmap(const MappedPlace& mapped) noexcept {
 
 Waking::~Waking() {
   if (committed_) return;
-  for (auto each = mapped_.rbegin(); each != mapped_.rend(); ++each) unmap(*each);
+  for (; !mapped_.empty(); mapped_.pop_back()) unmap(mapped_.back());
   // Memory that stays mapped is taken when waking is tried again, as is what never was given back.
   give_back_what_is_not_mapped(entries_);
 }

@@ -115,9 +115,12 @@ void add_rights(Table& table) {
             const CUdeviceptr there = cuda.allocate();
             cuda.expect("synchronize", cuda->cuStreamSynchronize(stream));
             unsigned word = 3;
-            return commas({cuda->cuMemcpyHtoD(memory, &word, 4), cuda->cuMemcpyDtoH(&word, memory, 4),
-                           cuda->cuMemcpy(there, memory, 4), cuda->cuMemcpyDtoD(there, memory, 4),
-                           cuda->cuMemcpyAsync(there, memory, 4, stream), cuda->cuMemcpyAsync(memory, there, 4, stream),
+            const CUresult copied[] = {cuda->cuMemcpyHtoD(memory, &word, 4), cuda->cuMemcpyDtoH(&word, memory, 4),
+                                       cuda->cuMemcpy(there, memory, 4), cuda->cuMemcpyDtoD(there, memory, 4)};
+            // A copy from device to device goes on when its call has returned, and the stream does not wait for it.
+            cuda.expect("synchronize", cuda->cuCtxSynchronize());
+            return commas({copied[0], copied[1], copied[2], copied[3], cuda->cuMemcpyAsync(there, memory, 4, stream),
+                           cuda->cuMemcpyAsync(memory, there, 4, stream),
                            cuda->cuMemcpyHtoDAsync(there, as_pointer(memory), 4, stream),
                            cuda->cuStreamSynchronize(stream)});
           });

@@ -294,6 +294,7 @@ Answer granted_to_each(Environment& cuda, SecondProcess& exporter) {
     const CUresult granted = cuda->cuMemSetAccess(address, granule, &access, 1);
     answer += (answer.empty() ? "" : " ") +
               commas({granted, cuda->cuMemsetD8(address, 1, 4), cuda.access(address, 0), cuda.access(address, 1)});
+    cuda.expect("synchronize", cuda->cuCtxSynchronize());  // the other device writes to the same bytes
   }
   return answer;
 }
