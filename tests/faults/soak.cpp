@@ -221,12 +221,14 @@ class Walker {
          static_cast<unsigned char>(draw(256)), std::size_t{4096}, stream_);
   }
 
+  // Not of what work() writes to: a stream that does not block is not waited for.
   void copy(Slot& slot) {
     std::array<unsigned char, 256> bytes{};
+    const CUdeviceptr there = slot.address + granule / 2;
     if (draw(2) == 0)
-      return call(Purpose::copies, &EmulatedDriver::cuMemcpyHtoD, slot.address, static_cast<const void*>(bytes.data()),
+      return call(Purpose::copies, &EmulatedDriver::cuMemcpyHtoD, there, static_cast<const void*>(bytes.data()),
                   bytes.size());
-    call(Purpose::copies, &EmulatedDriver::cuMemcpyDtoH, static_cast<void*>(bytes.data()), slot.address, bytes.size());
+    call(Purpose::copies, &EmulatedDriver::cuMemcpyDtoH, static_cast<void*>(bytes.data()), there, bytes.size());
   }
 
   void wait() {
