@@ -132,6 +132,7 @@ void add_rights(Table& table) {
     const CUresult closed = cuda->cuMemsetD8(memory, 1, 64);
     const CUresult set = set_rights(cuda, pool, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     const CUresult open = cuda->cuMemsetD8(memory, 1, 64);
+    cuda.expect("synchronize", cuda->cuCtxSynchronize());  // before the rights go that it needs
     const CUresult taken = set_rights(cuda, pool, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     return spaces({closed, set, open, taken, cuda->cuMemsetD8(memory, 1, 64)});
   });
