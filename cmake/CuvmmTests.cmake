@@ -10,7 +10,7 @@ set(CUVMM_TEST_LABELS unit emulator conformance processes faults gpu python)
 set(CUVMM_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a single test is taken to hang")
 
 # Tests are compiled more often than they are run, and what they test keeps its optimisation.
-set(CUVMM_TEST_COMPILE_OPTIONS "$<$<CONFIG:Release>:-O0>")
+set(CUVMM_TEST_COMPILE_OPTIONS -O0)
 
 function(cuvmm_check_label label)
   if(NOT label IN_LIST CUVMM_TEST_LABELS)
