@@ -74,8 +74,8 @@ class Pool {
   void forget(CUstream_st* stream);
 
   // Gives free memory back until at most `keep_bytes` of physical memory exist at each device, or nothing free is left;
-  // at most `step_bytes` in one call, so that it can be done little by little. Does not wait for the device. Answers
-  // the bytes given back.
+  // a call ends once `step_bytes` were given back, so that it can be done little by little. Does not wait for the
+  // device. Answers the bytes given back.
   std::size_t trim(std::size_t keep_bytes = 0, std::size_t step_bytes = SIZE_MAX);
 
   // A pool with the same options, budget and source, that shares nothing that was freed: for one captured graph. What

@@ -42,6 +42,8 @@ struct PoolStatistics {
   std::uint64_t warm = 0;         // of these, without mapping anything
   std::uint64_t remapped = 0;     // chunks that were moved to another address
   PoolDriverCalls calls{};
+
+  PoolStatistics& operator+=(const PoolStatistics& other) noexcept;  // largest_hole is the larger one
 };
 
 // Where an address lies in a pool.
