@@ -54,7 +54,8 @@ Result<std::shared_ptr<DevicePool>> DevicePool::create(const PoolSetting& settin
 
 DevicePool::DevicePool(const PoolSetting& setting, const Device& device, std::shared_ptr<Budget> budget,
                        AddressReservation reservation)
-    : setting_(setting),
+    : last_charge_(budget),
+      setting_(setting),
       device_(device),
       budget_(std::move(budget)),
       properties_{.location = device.location()},
@@ -67,7 +68,7 @@ DevicePool::DevicePool(const PoolSetting& setting, const Device& device, std::sh
       spans_(reservation_.size() - border_) {}
 
 DevicePool::~DevicePool() {
-  budget_->discharge(numbers_.reserved_bytes);
+  last_charge_.bytes = numbers_.reserved_bytes;
 }
 
 bool DevicePool::holds(DeviceAddress address) const noexcept {
@@ -254,8 +255,8 @@ Result<void> DevicePool::free_behind_all(std::size_t offset, const Tenant& tenan
   try {
     std::list<Deferred> made(1);
     made.front().offset = offset;
-    made.front().work = owner->uses.so_far();
-    for (const auto& each : users) made.front().work.merge(each->uses.so_far());
+    made.front().work = work_of(*owner);
+    for (const auto& each : users) made.front().work.merge(work_of(*each));
     const Lock lock(mutex_);
     deferred_.splice(deferred_.end(), made);
     return {};

@@ -42,6 +42,7 @@ struct PoolSetting {
   Driver driver;
   PoolOptions options;
   std::shared_ptr<PhysicalSource> source;
+  bool for_capture = false;  // whether graphs may use what was freed
 };
 
 // Thread-safe. The lock guards what is written down, and is not held while the driver is called: a thread that changes
@@ -124,6 +125,7 @@ class DevicePool {
   // --- device_pool_work.cpp: asking what the device has done.
   void poll();
   void ask(PoolStream& stream);
+  [[nodiscard]] PendingWork work_of(PoolStream& stream) const;
   void ask_deferred();
   [[nodiscard]] bool waiting_may_help() const;                       // with the lock
   [[nodiscard]] bool wait_for_progress(Clock::time_point deadline);  // whether there was any
@@ -154,6 +156,19 @@ class DevicePool {
   void keep_loose(std::vector<SharedPhysicalMemory>& pieces);
   void loosen();
 
+  // What is charged at the end, until all memory has gone.
+  struct LastCharge {
+    std::shared_ptr<Budget> budget;
+    std::size_t bytes = 0;
+    explicit LastCharge(std::shared_ptr<Budget> charged) noexcept : budget(std::move(charged)) {}
+    ~LastCharge() { budget->discharge(bytes); }
+    LastCharge(const LastCharge&) = delete;
+    LastCharge& operator=(const LastCharge&) = delete;
+    LastCharge(LastCharge&&) = delete;
+    LastCharge& operator=(LastCharge&&) = delete;
+  };
+
+  LastCharge last_charge_;  // destroyed last
   const PoolSetting setting_;
   const Device device_;
   const std::shared_ptr<Budget> budget_;

@@ -45,6 +45,9 @@ class InFlight {
 // First what the device is done with by now; then, for a little while, what it will soon be done with; then more
 // memory; and where there is none, all that was freed, however long that takes within reason.
 Result<std::size_t> DevicePool::allocate_cold(const Request& request) {
+  // No wait will help.
+  if (request.rounded > device_bytes_ || (budget_->limit() != 0 && request.rounded > budget_->limit()))
+    return out_of_memory(request, {});
   const auto found = [&]() -> std::optional<std::size_t> {
     const Lock lock(mutex_);
     const auto offset = take(request);
@@ -73,11 +76,6 @@ Result<std::size_t> DevicePool::allocate_cold(const Request& request) {
 }
 
 Result<std::size_t> DevicePool::grow(const Request& request, bool sparing) {
-  if (request.rounded > device_bytes_) {
-    Failure failure;
-    failure.kind = ErrorKind::out_of_device_memory;
-    return out_of_memory(request, failure);
-  }
   const InFlight here(mutex_, in_flight_);
   return is_large(request.rounded) ? grow_spans(request, sparing) : grow_packed(request, sparing);
 }

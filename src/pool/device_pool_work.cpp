@@ -18,6 +18,15 @@ void DevicePool::poll() {
   ask_deferred();
 }
 
+// What the stream was given so far. Of a capture that it is in, only a pool for captures has memory that the graph
+// uses.
+PendingWork DevicePool::work_of(PoolStream& stream) const {
+  PendingWork work = stream.uses.so_far();
+  if (!setting_.for_capture)
+    for (const CaptureId capture : work.held_captures()) stream.uses.graph_gone(capture);
+  return work;
+}
+
 void DevicePool::ask(PoolStream& stream) {
   // What is done may have been asked for long ago: then once more, for what was freed since.
   for (int round = 0; round < 2; ++round) {
@@ -31,7 +40,7 @@ void DevicePool::ask(PoolStream& stream) {
     }
     bool done = false;
     try {
-      if (!work) work = stream.uses.so_far();
+      if (!work) work = work_of(stream);
       done = work->is_done();
     } catch (const std::bad_alloc&) {  // asked another time
     }

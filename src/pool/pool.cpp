@@ -130,7 +130,7 @@ Pool::~Pool() = default;
 Result<Pool> Pool::try_create(const Driver& driver, const PoolOptions& options) {
   if (auto refused = refusal_of(driver, options)) return std::move(*refused);
   auto source = options.source ? options.source : PhysicalSource::create(driver);
-  auto impl = std::make_unique<Impl>(pool::PoolSetting{driver, options, std::move(source)});
+  auto impl = std::make_unique<Impl>(pool::PoolSetting{driver, options, std::move(source), false});
   for (const DeviceOrdinal device : options.devices)
     if (auto added = impl->add(device, std::make_shared<pool::Budget>(options.budget)); !added) return added.failure();
   impl->offer_to_source();
@@ -143,7 +143,9 @@ Pool Pool::create(const Driver& driver, const PoolOptions& options) {
 
 Pool Pool::make_private() const {
   const Impl& here = owned(impl_, "Pool::make_private", "pool");
-  auto impl = std::make_unique<Impl>(here.setting());
+  pool::PoolSetting setting = here.setting();
+  setting.for_capture = true;
+  auto impl = std::make_unique<Impl>(std::move(setting));
   for (const auto& each : here.devices()) impl->add(each->device(), each->budget()).value();
   impl->offer_to_source();
   return Pool(std::move(impl));

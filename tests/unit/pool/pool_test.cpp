@@ -390,6 +390,49 @@ TEST_F(PoolTest, APrivatePoolServesACapture) {
   }
 }
 
+TEST_F(PoolTest, ACaptureOfAStreamDoesNotKeepWhatWasFreedOnItBefore) {
+  Pool pool = Pool::create(machine_.driver(), hasty());
+  const DeviceAddress first = pool.allocate(64_MiB, stream_);
+  machine_.fill(first, 4096, 1, stream_);
+  pool.free(first, stream_);
+  call<EntryPoint::cuStreamBeginCapture>(machine_.api(), stream_, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  const DeviceAddress second = pool.allocate(64_MiB, other_);
+  EXPECT_NE(second, first) << "where the stream has come to cannot be told";
+  CUgraph graph = nullptr;
+  ASSERT_EQ(machine_.api().cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
+  call<EntryPoint::cuGraphDestroy>(machine_.api(), graph);
+  machine_.finish(stream_);
+  (void)pool.trim(SIZE_MAX);  // asks
+  machine_.finish(stream_);
+  EXPECT_EQ(pool.allocate(64_MiB, other_), first);
+  pool.free(first, other_);
+  pool.free(second, other_);
+}
+
+TEST_F(PoolTest, APackedRequestThatFailsLeavesWhatWasFree) {
+  PoolOptions options = hasty();
+  options.budget = 64_MiB;
+  Pool pool = Pool::create(machine_.driver(), options);
+  const DeviceAddress first = pool.allocate(20_MiB, stream_), second = pool.allocate(20_MiB, stream_),
+                      third = pool.allocate(20_MiB, stream_);
+  pool.free(third, stream_);
+  EXPECT_FALSE(pool.try_allocate(30_MiB, stream_));  // it would begin in the free memory
+  const DeviceAddress again = pool.allocate(20_MiB, stream_);
+  for (const DeviceAddress each : {first, second, again}) pool.free(each, stream_);
+}
+
+TEST_F(PoolTest, WhatIsLargerThanAllIsRefusedWithoutWaiting) {
+  PoolOptions options;
+  options.budget = 128_MiB;
+  options.pressure_wait = 1h;
+  Pool pool = Pool::create(machine_.driver(), options);
+  const DeviceAddress first = pool.allocate(64_MiB, stream_);
+  std::uint32_t* const word = machine_.hold(stream_);
+  pool.free(first, stream_);
+  EXPECT_EQ(failure_of([&] { (void)pool.allocate(129_MiB, other_); }).kind, ErrorKind::out_of_device_memory);
+  machine_.let_go(word, stream_);
+}
+
 TEST_F(PoolTest, C50_AnAllocationThatWaitsKeepsNobodyFromFreeingAndTheWaitEnds) {
   PoolOptions options;
   options.budget = 64_MiB;
