@@ -41,8 +41,8 @@ Result<std::shared_ptr<DevicePool>> DevicePool::create(const PoolSetting& settin
                     format_bytes(granularity)),
         "Leave large_from as it is, or round it up");
   const std::size_t unit = 4 * granularity;
-  const std::size_t least = align_up(2 * device.total_memory(), unit);
-  for (std::size_t bytes = 8 * least;; bytes = align_up(bytes / 2, unit)) {
+  const std::size_t least = align_up(device.total_memory() / 2, unit);
+  for (std::size_t bytes = 32 * least;; bytes = align_up(bytes / 2, unit)) {
     auto reservation = AddressReservation::try_create(setting.driver, bytes);
     if (reservation)
       return std::make_shared<DevicePool>(setting, device, std::move(budget), std::move(reservation).value());

@@ -50,7 +50,8 @@ TEST_F(PoolTest, GivesOutMemoryThatTheDeviceMayUseAndTakesItBack) {
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{700}, 3_MiB, 40_MiB, 100_MiB + 1}) {
       all.push_back(pool.allocate(bytes, stream_));
       EXPECT_EQ(all.back().value % 512, 0u);
-      machine_.fill(all.back(), bytes / 4 * 4 + 4 * (bytes < 4), 7, stream_);
+      machine_.fill(all.back(), 4, 7, stream_);
+      machine_.fill(all.back() + (bytes - 1) / 4 * 4, 4, 7, stream_);
       const auto found = pool.describe(all.back() + (bytes - 1));
       ASSERT_TRUE(found) << bytes;
       EXPECT_EQ(found->address, all.back());
@@ -107,7 +108,7 @@ TEST_F(PoolTest, TheSameStreamGetsMemoryBackAtOnceAlthoughItsWorkGoesOn) {
   Pool pool = Pool::create(machine_.driver(), hasty());
   const DeviceAddress first = pool.allocate(64_MiB, stream_);
   std::uint32_t* const word = machine_.hold(stream_);
-  machine_.fill(first, 64_MiB, 1, stream_);
+  machine_.fill(first, 1_MiB, 1, stream_);
   pool.free(first, stream_);
   EXPECT_EQ(pool.allocate(64_MiB, stream_), first);
   const DeviceAddress another = pool.allocate(64_MiB, other_);
@@ -143,7 +144,7 @@ TEST_F(PoolTest, WhatOtherStreamsUseIsFreeWhenAllAreDone) {
   pool.used_on(shared, other_);
   pool.used_on(shared, stream_);
   std::uint32_t* const word = machine_.hold(other_);
-  machine_.fill(shared, 64_MiB, 3, other_);
+  machine_.fill(shared, 1_MiB, 3, other_);
   pool.free(shared, stream_);
   const DeviceAddress next = pool.allocate(64_MiB, stream_);
   EXPECT_NE(next, shared) << "the other stream still works on it";
@@ -287,7 +288,7 @@ TEST_F(PoolTest, FreeMemoryIsNotMovedUnderWork) {
   Pool pool = Pool::create(machine_.driver(), options);
   const DeviceAddress first = pool.allocate(128_MiB, stream_);
   std::uint32_t* const word = machine_.hold(stream_);
-  machine_.fill(first, 128_MiB, 1, stream_);
+  machine_.fill(first, 1_MiB, 1, stream_);
   pool.free(first, stream_);
   EXPECT_FALSE(pool.try_allocate(100_MiB, other_));
   EXPECT_EQ(pool.trim(), 0u);
@@ -364,7 +365,7 @@ TEST_F(PoolTest, APrivatePoolServesACapture) {
     Pool captured = pool.make_private();
     call<EntryPoint::cuStreamBeginCapture>(machine_.api(), stream_, CU_STREAM_CAPTURE_MODE_GLOBAL);
     const DeviceAddress first = captured.allocate(64_MiB, stream_);
-    machine_.fill(first, 64_MiB, 5, stream_);
+    machine_.fill(first, 4096, 5, stream_);
     captured.free(first, stream_);
     const DeviceAddress second = captured.allocate(64_MiB, stream_);
     EXPECT_EQ(second, first) << "in the order of the captured stream";
@@ -473,7 +474,7 @@ TEST_F(PoolTest, SeveralDevicesHaveMemoryOfTheirOwn) {
     EXPECT_EQ(pool.describe(there)->device, DeviceOrdinal{1});
     EXPECT_EQ(pool.statistics(DeviceOrdinal{1}).live_bytes, 64_MiB);
     EXPECT_EQ(pool.statistics().live_bytes, 128_MiB);
-    two.fill(there, 64_MiB, 4, stream);  // granted
+    two.fill(there, 4096, 4, stream);  // granted
     pool.free(here, stream);
     pool.free(there, stream);
     EXPECT_EQ(failure_of([&] { (void)pool.statistics(DeviceOrdinal{2}); }).kind, ErrorKind::invalid_use);

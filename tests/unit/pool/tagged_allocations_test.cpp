@@ -31,7 +31,7 @@ TEST_F(TaggedAllocationsTest, AGroupSleepsAndWakesAtItsAddressesWithItsContent) 
   const std::size_t before = machine_.free_memory();
   const DeviceAddress weights = tagged_.allocate("weights", 40_MiB, stream_);
   const DeviceAddress cache = tagged_.allocate("cache", 64_MiB, stream_, {.content = SleepingContent::discarded});
-  machine_.fill(weights, 40_MiB, 6, stream_);
+  machine_.fill(weights + 39_MiB, 4096, 6, stream_);
   EXPECT_EQ(tagged_.live_bytes("weights"), 40_MiB);
   EXPECT_EQ(tagged_.sleep("weights").bytes_given_back, 40_MiB);
   EXPECT_EQ(tagged_.state("weights"), GroupState::asleep);
@@ -58,11 +58,11 @@ TEST_F(TaggedAllocationsTest, C05_MemoryThatCameBackUnderAnotherTagStaysAwakeWit
   machine_.finish(stream_);
   tagged_.free(first);
   const DeviceAddress second = tagged_.allocate("second", 64_MiB, stream_);
-  machine_.fill(second, 64_MiB, 8, stream_);
+  machine_.fill(second, 4096, 8, stream_);
   EXPECT_EQ(tagged_.sleep("first").bytes_given_back, 2_MiB) << "only what lives under that tag";
   EXPECT_EQ(tagged_.state("second"), GroupState::awake);
   EXPECT_EQ(word(second), 8u);
-  machine_.fill(second, 64_MiB, 9, stream_);
+  machine_.fill(second + 63_MiB, 4096, 9, stream_);
   tagged_.wake("first");
   EXPECT_EQ(word(second + 63_MiB), 9u);
   tagged_.free(kept);
