@@ -253,6 +253,12 @@ TEST_F(ReplayTest, PackingFindsRoomThatOthersHaveLeft) {
   EXPECT_EQ(packed_bytes(intervals({{0, 3, 4}, {3, 9, 4}, {0, 9, 4}, {9, 21, 4}, {0, 21, 4}})), 12U);
 }
 
+TEST_F(ReplayTest, EveryAllocatorIsReplayed) {
+  std::string names;
+  for (const AllocatorEntry& each : all_allocators()) names += std::string(each.name) + " ";
+  EXPECT_EQ(names, "cuMemAlloc cuMemAllocAsync caching Pool ");
+}
+
 class ReplayPage : public ReplayTest {
  protected:
   Findings findings() {
@@ -308,6 +314,10 @@ TEST_F(ReplayPage, DrawsAPictureThatNeedsNothingElse) {
   for (const char* part :
        {"Physical memory over time", "caching", "held and unused", "'&lt;b&gt;&amp;.csv'", "class=used"})
     EXPECT_NE(picture.find(part), std::string::npos) << part;
+  // Five events of 600, 600, 600, 0 and 3 MiB, of 1,400 that are live at most where nothing is refused.
+  EXPECT_NE(picture.find("class=live d='M0,125.7H200.0V125.7H400.0V125.7H600.0V220.0H800.0V219.5H1000.0V220H0Z'"),
+            std::string::npos)
+      << picture;
   for (const char* never : {"<b>", "http", "src=", "url(", "nan", "inf'"})
     EXPECT_EQ(picture.find(never), std::string::npos) << never;
 }

@@ -61,5 +61,6 @@ struct AllocatorEntry {
 [[nodiscard]] std::unique_ptr<Allocator> make_plain_allocator(const Bench& bench);
 [[nodiscard]] std::unique_ptr<Allocator> make_ordered_allocator(const Bench& bench);
 [[nodiscard]] std::unique_ptr<Allocator> make_caching_allocator(const Bench& bench);
+[[nodiscard]] std::unique_ptr<Allocator> make_pool_allocator(const Bench& bench);
 
 }  // namespace cuvmm::replay

@@ -64,8 +64,7 @@ double y_of(std::uint64_t bytes, std::uint64_t top) {
 std::string steps(const std::vector<std::uint64_t>& values, std::uint64_t top) {
   std::string path;
   for (std::size_t i = 0; i < values.size(); ++i)
-    path += fmt::format("{}{:.1f},{:.1f}H{:.1f}", i == 0 ? "M" : "V", i == 0 ? 0.0 : y_of(values[i], top),
-                        i == 0 ? y_of(values[i], top) : 0.0, x_of(i + 1, values.size()));
+    path += fmt::format("{}{:.1f}H{:.1f}", i == 0 ? "M0," : "V", y_of(values[i], top), x_of(i + 1, values.size()));
   return path;
 }
 
@@ -123,7 +122,7 @@ std::vector<std::uint64_t> live_of(const traces::AllocationTrace& trace) {
 std::string together(const Findings& findings) {
   const std::uint64_t top = highest(findings);
   const auto live = thinned(live_of(findings.allocations));
-  std::string content = lines_of_scale(top) + fmt::format("<path class=live d='{}'/>", area(live, top));
+  std::string content = fmt::format("<path class=live d='{}'/>", area(live, top)) + lines_of_scale(top);
   std::string legend = "<span class='key live'></span>live";
   std::vector<std::pair<std::string, std::vector<std::uint64_t>>> series{{"live", live}};
   for (std::size_t i = 0; i < findings.played.size(); ++i) {
@@ -178,9 +177,8 @@ std::string part_of(const Findings& findings, const Played& played, std::size_t 
   const auto physical = thinned(played.physical);
   const auto live = thinned(played.live);
   const std::string content =
-      lines_of_scale(top) +
-      fmt::format("<path class=hole d='{}'/><path class=live d='{}'/><path class='line c{}' d='{}'/>",
-                  area(physical, top), area(live, top), number, steps(physical, top));
+      fmt::format("<path class=hole d='{}'/><path class=live d='{}'/>{}<path class='line c{}' d='{}'/>",
+                  area(physical, top), area(live, top), lines_of_scale(top), number, steps(physical, top));
   return fmt::format(
       "<section><h2><span class='key c{}'></span>{}</h2><p>{}. At most {} of physical memory, {:.3f} times what was "
       "live; {} "
