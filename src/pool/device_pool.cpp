@@ -59,6 +59,7 @@ DevicePool::DevicePool(const PoolSetting& setting, const Device& device, std::sh
       budget_(std::move(budget)),
       properties_{.location = device.location()},
       granularity_(device.granularity()),
+      device_bytes_(device.total_memory()),
       grants_(descriptors(setting.options, device.location())),
       reservation_(std::move(reservation)),
       border_(reservation_.size() / 4),

@@ -159,6 +159,7 @@ class DevicePool {
   const std::shared_ptr<Budget> budget_;
   const MemoryProperties properties_;
   const std::size_t granularity_;
+  const std::size_t device_bytes_;  // that the device has
   std::vector<abi::CUmemAccessDesc> grants_;
   const AddressReservation reservation_;  // the first quarter is packed, the rest for spans
   const std::size_t border_;

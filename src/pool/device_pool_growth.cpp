@@ -73,7 +73,7 @@ Result<std::size_t> DevicePool::allocate_cold(const Request& request) {
 }
 
 Result<std::size_t> DevicePool::grow(const Request& request, bool sparing) {
-  if (request.rounded > device_.total_memory()) {
+  if (request.rounded > device_bytes_) {
     Failure failure;
     failure.kind = ErrorKind::out_of_device_memory;
     return out_of_memory(request, failure);

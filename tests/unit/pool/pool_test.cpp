@@ -269,7 +269,8 @@ TEST_F(PoolTest, FragmentationTorture_HalfOfAFullCardIsStitchedFromEverySecondPi
   EXPECT_EQ(calls[EntryPoint::cuMemSetAccess], 1u);
   EXPECT_EQ(pool.statistics().remapped - before.remapped, half / 64_MiB);
   EXPECT_EQ(pool.statistics().reserved_bytes, before.reserved_bytes);
-  machine_.fill(large, half, 9, stream_);
+  machine_.fill(large, 4096, 9, stream_);
+  machine_.fill(large + (half - 4096), 4096, 9, stream_);
   unsigned first = 0, last = 0;
   machine_.read(large, &first, stream_);
   machine_.read(large + (half - 4), &last, stream_);
@@ -329,11 +330,11 @@ TEST_F(PoolTest, LargeMemoryServesSmallRequestsAndBack) {
   Pool pool = Pool::create(machine_.driver(), options);
   for (int round = 0; round < 3; ++round) {
     const DeviceAddress large = pool.allocate(256_MiB, stream_);
-    machine_.fill(large, 256_MiB, 1, stream_);
+    machine_.fill(large, 4096, 1, stream_);
     pool.free(large, stream_);
     std::vector<DeviceAddress> small;
     for (int count = 0; count < 50; ++count) small.push_back(pool.allocate(5_MiB, stream_));
-    for (const DeviceAddress each : small) machine_.fill(each, 5_MiB, 2, stream_);
+    for (const DeviceAddress each : small) machine_.fill(each, 4096, 2, stream_);
     for (const DeviceAddress each : small) pool.free(each, stream_);
   }
   EXPECT_LE(pool.statistics().peak_reserved_bytes, 256_MiB);
