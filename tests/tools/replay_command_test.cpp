@@ -108,6 +108,16 @@ TEST(ReplayCommand, WritesAPicture) {
       contains(refusal({sample("history.csv"), "--picture", directory.path("none/x.html")}), "cannot be written"));
 }
 
+TEST(ReplayCommand, WritesTheTraceAsItIsReplayed) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("history.csv");
+  const Json json = json_of({sample("ten.csv"), "--scale", "2", "--history", path});
+  const Json again = json_of({path});
+  EXPECT_EQ(again["trace"]["peak_live_bytes"], json["trace"]["peak_live_bytes"]);
+  EXPECT_EQ(again["allocators"][2], json["allocators"][2]);
+  EXPECT_TRUE(contains(refusal({sample("ten.csv"), "--history", directory.path("none/x")}), "cannot be written"));
+}
+
 TEST(ReplayCommand, NamesTheBrokenLine) {
   EXPECT_TRUE(contains(refusal({sample("broken_history.csv")}), "broken_history.csv', line 3: action is 'allot'"));
   EXPECT_TRUE(contains(refusal({sample("broken.jsonl")}), "broken.jsonl', line 2: output_length is missing"));

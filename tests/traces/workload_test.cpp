@@ -145,6 +145,16 @@ TEST(RandomAllocations, AreTheSameForTheSameSeed) {
   EXPECT_NE(other.allocations[0].bytes, trace.allocations[0].bytes);
 }
 
+TEST(AllocationTraces, AreReadAgainAsTheyWereWritten) {
+  for (const char* name : {"history.csv", "rmm_log.csv", "snapshot.pickle", "intervals.csv", "ten.jsonl"}) {
+    const AllocationTrace trace = read(sample(name));
+    const AllocationTrace again = read(as_history(trace));
+    EXPECT_EQ(as_history(again), as_history(trace)) << name;
+    EXPECT_EQ(most_live(again).bytes, most_live(trace).bytes) << name;
+    EXPECT_EQ(again.streams, trace.streams) << name;
+  }
+}
+
 TEST(RandomAllocations, KeepToTheirBounds) {
   const std::uint64_t live = std::uint64_t{4} << 30;
   const AllocationTrace trace = random_allocations({.seed = 5, .count = 5000, .live_bytes = live});

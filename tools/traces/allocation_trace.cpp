@@ -26,6 +26,17 @@ void scale_sizes(AllocationTrace& trace, std::uint64_t factor) {
   for (Allocation& each : trace.allocations) each.bytes *= factor;
 }
 
+std::string as_history(const AllocationTrace& trace) {
+  std::string text = "seq,time_us,action,addr_offset,size,stream\n";
+  for (std::size_t i = 0; i < trace.events.size(); ++i) {
+    const AllocationEvent& event = trace.events[i];
+    const Allocation& allocation = trace.allocations[event.allocation];
+    text += fmt::format("{},{},{},{},{},{}\n", i, event.time.count(), event.frees ? "free_completed" : "alloc",
+                        event.allocation, allocation.bytes, allocation.stream);
+  }
+  return text;
+}
+
 std::uint32_t AllocationRecorder::number_of_stream(std::uint64_t stream) {
   const auto [found, added] = streams_.try_emplace(stream, static_cast<std::uint32_t>(streams_.size()));
   if (added && streams_.size() > most_streams)

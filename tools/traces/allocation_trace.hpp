@@ -42,6 +42,10 @@ struct MostLive {
 // Every size that many times as large. Throws Broken where one becomes larger than an allocation may be.
 void scale_sizes(AllocationTrace& trace, std::uint64_t factor);
 
+// As the CSV of PyTorch's memory history, which is read again (allocation_lines.hpp); an address is the allocation's
+// number.
+[[nodiscard]] std::string as_history(const AllocationTrace& trace);
+
 // More is taken to be a broken line.
 inline constexpr std::uint64_t most_allocation_bytes = std::uint64_t{1} << 46;
 inline constexpr std::uint32_t most_streams = 1024;

@@ -79,6 +79,9 @@ void add_options(CLI::App& command, Options& options) {
   command.add_flag("--json", options.json, "Write JSON instead of a table");
   command.add_option("--picture", options.picture, "Write a picture of the memory over time: a page of HTML")
       ->option_text("FILE");
+  command
+      .add_option("--history", options.history, "Write the trace as it is replayed: as CSV of PyTorch's memory history")
+      ->option_text("FILE");
   command.add_option("--trace-device", options.trace_device, "snapshots: the device whose history is replayed")
       ->option_text("N");
   add_serving_options(command, options);

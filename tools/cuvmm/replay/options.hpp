@@ -24,6 +24,7 @@ struct Options {
   bool json = false;
   bool fit = false;
   std::string picture{};  // a file to write; empty: none
+  std::string history{};  // likewise: the trace as it is replayed
   std::uint64_t scale = 1;
   std::optional<std::uint64_t> limit_mebibytes{};
   std::optional<std::uint64_t> seed{};

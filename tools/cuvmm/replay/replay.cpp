@@ -103,9 +103,11 @@ void play_all(const Options& options, const driver::CountingDriver& counting, co
 
 void replay(const Options& options) {
   if (const std::string why = contradiction(options); !why.empty()) throw InputError(why);
-  if (!options.picture.empty()) command::check_writable(options.picture);
+  for (const std::string& each : {options.picture, options.history})
+    if (!each.empty()) command::check_writable(each);
   const command::OpenedDriver opened = command::open_driver(options.driver, 1);
   Findings findings = about(options, opened);
+  if (!options.history.empty()) command::write_file(options.history, traces::as_history(findings.allocations));
   const auto counting = std::make_shared<driver::CountingDriver>(opened.driver.shared_interface());
   const Bench bench{Driver::wrap(counting), opened.driver, findings.allocations.streams};
   const Device device = opened.driver.device(DeviceOrdinal(0));
