@@ -279,6 +279,7 @@ TEST(Capabilities, C46_ANumaNodeWithoutMemoryIsAReasonAndNoCrash) {
 TEST(Capabilities, MulticastIsNeverTried) {
   emulator::Configuration configuration = machine("gb200");
   configuration.profile.attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 1;
+  const EnvironmentVariable own("CUVMM_MULTICAST", nullptr);
   const EnvironmentVariable nvls("NCCL_NVLS_ENABLE", nullptr);
   const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
   const EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);
@@ -292,6 +293,7 @@ TEST(Capabilities, MulticastIsNeverTried) {
 }
 
 TEST(Capabilities, MulticastIsThereWhereTheProfileHasIt) {
+  const EnvironmentVariable own("CUVMM_MULTICAST", nullptr);
   const EnvironmentVariable nvls("NCCL_NVLS_ENABLE", nullptr);
   const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
   const EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);
@@ -304,6 +306,7 @@ TEST(Capabilities, MulticastIsThereWhereTheProfileHasIt) {
 TEST(Capabilities, ASwitchInTheEnvironmentTurnsMulticastOff) {
   emulator::Configuration configuration = machine();
   configuration.profile.attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 1;
+  const EnvironmentVariable own("CUVMM_MULTICAST", nullptr);
   const EnvironmentVariable nvls("NCCL_NVLS_ENABLE", "1");
   const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
   EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);
@@ -317,6 +320,21 @@ TEST(Capabilities, ASwitchInTheEnvironmentTurnsMulticastOff) {
   EXPECT_EQ(multicast.attribute, 1) << "the device's answer is told all the same";
   const char* const why = CUVMM_RESOLVE_MULTICAST ? "NVSHMEM_DISABLE_NVLS=1" : "CUVMM_RESOLVE_MULTICAST=OFF";
   EXPECT_TRUE(mentions(multicast.reason, why)) << multicast.reason;
+}
+
+TEST(Capabilities, OfItsOwnSwitchEveryValueButOneTurnsMulticastOff) {
+  const EnvironmentVariable nvls("NCCL_NVLS_ENABLE", nullptr);
+  const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
+  const EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);
+  for (const char* const value : {"0", "off", "", "01"}) {
+    const EnvironmentVariable own("CUVMM_MULTICAST", value);
+    EXPECT_EQ(multicast_switches(), (std::vector<MulticastSwitch>{{"CUVMM_MULTICAST", value, true}}));
+    EXPECT_EQ(of(machine("h200-multicast"))[Feature::multicast].state, FeatureState::no) << value;
+  }
+  const EnvironmentVariable own("CUVMM_MULTICAST", "1");
+  EXPECT_EQ(multicast_switches(), (std::vector<MulticastSwitch>{{"CUVMM_MULTICAST", "1", false}}));
+  EXPECT_EQ(of(machine("h200-multicast"))[Feature::multicast].state,
+            CUVMM_RESOLVE_MULTICAST ? FeatureState::yes : FeatureState::no);
 }
 
 TEST(Capabilities, WithoutVirtualMemoryNothingIsTried) {
