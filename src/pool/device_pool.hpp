@@ -49,7 +49,7 @@ struct PoolSetting {
 // mappings takes what it needs out of the books first, so that no other sees it, and puts it back afterwards.
 class DevicePool {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<DevicePool>> create(const PoolSetting& setting, DeviceOrdinal device,
+  [[nodiscard]] static Result<std::shared_ptr<DevicePool>> create(const PoolSetting& setting, DeviceOrdinal ordinal,
                                                                   std::shared_ptr<Budget> budget);
   DevicePool(const PoolSetting& setting, const Device& device, std::shared_ptr<Budget> budget,
              AddressReservation reservation);
@@ -59,10 +59,10 @@ class DevicePool {
   DevicePool& operator=(DevicePool&&) = delete;
   ~DevicePool();
 
-  [[nodiscard]] Result<DeviceAddress> allocate(std::size_t bytes, CUstream_st* stream);
-  [[nodiscard]] Result<void> used_on(DeviceAddress address, CUstream_st* stream);
-  [[nodiscard]] Result<void> free(DeviceAddress address, CUstream_st* stream);
-  [[nodiscard]] Result<void> forget(CUstream_st* stream);
+  [[nodiscard]] Result<DeviceAddress> allocate(std::size_t bytes, CUstream_st* handle);
+  [[nodiscard]] Result<void> used_on(DeviceAddress address, CUstream_st* handle);
+  [[nodiscard]] Result<void> free(DeviceAddress address, CUstream_st* handle);
+  [[nodiscard]] Result<void> forget(CUstream_st* handle);
   std::size_t trim(std::size_t keep_bytes, std::size_t step_bytes);
   // Waits until the device is done with all that was freed, and lets go of captures. Whether nothing is left in use.
   [[nodiscard]] bool drain(std::chrono::steady_clock::time_point deadline);

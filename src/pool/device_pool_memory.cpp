@@ -212,6 +212,7 @@ void DevicePool::loosen() {
   }
   if (const Result<void> unmapped = unmap(taken); !unmapped) report_cleanup_failure(unmapped.failure());
   std::vector<SharedPhysicalMemory> pieces;
+  pieces.reserve(taken.size());
   for (Taken& each : taken) pieces.push_back(std::move(each.memory));
   keep_loose(pieces);
 }

@@ -133,7 +133,7 @@ void DescriptorListener::close() noexcept {
     ::unlink(address_.name().c_str());
 }
 
-void DescriptorListener::turn_away(DescriptorSocket& socket, const Failure& failure) noexcept {
+void DescriptorListener::turn_away(DescriptorSocket& socket, const Failure& failure) const noexcept {
   if (socket.socket_) socket.tell(failure);
   socket.close();
   if (!options_.on_refusal) return;

@@ -153,6 +153,7 @@ class SymmetricMemory::Impl {
 
   Result<void> lay_out(const std::vector<Request>& all) try {
     std::vector<std::size_t> granularities;
+    granularities.reserve(all.size());
     for (const Request& each : all) granularities.push_back(static_cast<std::size_t>(each.granularity));
     granularity_ = combined_granularity(granularities);
     const std::size_t wanted = static_cast<std::size_t>(std::max(all[0].bytes, all[0].capacity));
@@ -199,7 +200,7 @@ class SymmetricMemory::Impl {
     const auto handles = team_->try_exchange_handles("symmetric memory", mine, deadline);
     if (!handles) return handles.failure();
     const auto mapped = map(*mine, *handles);
-    const auto all = team_->try_vote("symmetric memory: map", mapped, deadline);
+    auto all = team_->try_vote("symmetric memory: map", mapped, deadline);
     if (!all && mapped) undo();
     return all;
   }

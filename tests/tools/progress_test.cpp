@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
-
 #include "command/progress.hpp"
+
+#include <gtest/gtest.h>
 
 namespace cuvmm::command {
 namespace {

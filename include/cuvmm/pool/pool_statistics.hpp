@@ -59,7 +59,7 @@ struct PoolAllocation {
 };
 
 // All of it in sentences, on one line.
-[[nodiscard]] std::string to_string(const PoolStatistics& statistics);
+[[nodiscard]] std::string to_string(const PoolStatistics& now);
 [[nodiscard]] std::string to_string(const PoolAllocation& allocation);
 
 }  // namespace cuvmm

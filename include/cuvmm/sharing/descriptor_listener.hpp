@@ -65,7 +65,7 @@ class DescriptorListener {
   [[nodiscard]] Result<void> admit_newcomers();
   [[nodiscard]] Result<void> wait(const Deadline& deadline);
   [[nodiscard]] std::optional<DescriptorSocket> next_welcome();
-  void turn_away(DescriptorSocket& socket, const Failure& failure) noexcept;
+  void turn_away(DescriptorSocket& socket, const Failure& failure) const noexcept;
 
   UniqueDescriptor socket_;
   UniqueDescriptor timer_;         // announces the end of the rest
