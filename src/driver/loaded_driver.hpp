@@ -21,7 +21,8 @@ struct LoadOptions {
 // missing answers CUDA_ERROR_NOT_SUPPORTED and has an explanation; has() tells in advance.
 //
 // The multicast entry points are not looked up if the library was built with CUVMM_RESOLVE_MULTICAST=OFF, or if
-// NCCL_NVLS_ENABLE=0, TORCH_SYMM_MEM_DISABLE_MULTICAST=1 or NVSHMEM_DISABLE_NVLS=1 is in the environment.
+// CUVMM_MULTICAST=0, NCCL_NVLS_ENABLE=0, TORCH_SYMM_MEM_DISABLE_MULTICAST=1 or NVSHMEM_DISABLE_NVLS=1 is in the
+// environment.
 //
 // The library stays loaded until the process ends. Throws DriverUnavailable, telling what is missing and what to do:
 // no library, one too old to have cuGetProcAddress, one that does not initialise, no device.

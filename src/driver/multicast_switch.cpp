@@ -15,9 +15,12 @@ struct Switch {
   std::string_view off;
 };
 
-// Those of NCCL, PyTorch and NVSHMEM: who has turned multicast off for them means the machine, not the library.
-constexpr auto switches = std::to_array<Switch>(
-    {{"NCCL_NVLS_ENABLE", "0"}, {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"}, {"NVSHMEM_DISABLE_NVLS", "1"}});
+// Our own, and those of NCCL, PyTorch and NVSHMEM: who has turned multicast off for them means the machine, not the
+// library.
+constexpr auto switches = std::to_array<Switch>({{"CUVMM_MULTICAST", "0"},
+                                                 {"NCCL_NVLS_ENABLE", "0"},
+                                                 {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"},
+                                                 {"NVSHMEM_DISABLE_NVLS", "1"}});
 
 }  // namespace
 

@@ -279,6 +279,7 @@ TEST(Capabilities, C46_ANumaNodeWithoutMemoryIsAReasonAndNoCrash) {
 TEST(Capabilities, MulticastIsNeverTried) {
   emulator::Configuration configuration = machine("gb200");
   configuration.profile.attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 1;
+  const EnvironmentVariable own("CUVMM_MULTICAST", nullptr);
   const EnvironmentVariable nvls("NCCL_NVLS_ENABLE", nullptr);
   const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
   const EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);
@@ -292,6 +293,7 @@ TEST(Capabilities, MulticastIsNeverTried) {
 }
 
 TEST(Capabilities, MulticastIsThereWhereTheProfileHasIt) {
+  const EnvironmentVariable own("CUVMM_MULTICAST", nullptr);
   const EnvironmentVariable nvls("NCCL_NVLS_ENABLE", nullptr);
   const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
   const EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);
@@ -304,6 +306,7 @@ TEST(Capabilities, MulticastIsThereWhereTheProfileHasIt) {
 TEST(Capabilities, ASwitchInTheEnvironmentTurnsMulticastOff) {
   emulator::Configuration configuration = machine();
   configuration.profile.attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 1;
+  const EnvironmentVariable own("CUVMM_MULTICAST", nullptr);
   const EnvironmentVariable nvls("NCCL_NVLS_ENABLE", "1");
   const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
   EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);

@@ -50,6 +50,7 @@ void expect_parts(const std::string& message, std::initializer_list<const char*>
 
 class LoadedDriverTest : public testing::Test {
  protected:
+  EnvironmentVariable own_{"CUVMM_MULTICAST", nullptr};
   EnvironmentVariable nccl_{"NCCL_NVLS_ENABLE", nullptr};
   EnvironmentVariable torch_{"TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr};
   EnvironmentVariable nvshmem_{"NVSHMEM_DISABLE_NVLS", nullptr};
@@ -149,9 +150,11 @@ TEST_F(LoadedDriverTest, AsksANewerDriverForTheFormsOfTheList) {
 
 #if CUVMM_RESOLVE_MULTICAST
 
-TEST_F(LoadedDriverTest, SwitchesOfOtherLibrariesTurnMulticastOff) {
-  const std::pair<const char*, const char*> switches[] = {
-      {"NCCL_NVLS_ENABLE", "0"}, {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"}, {"NVSHMEM_DISABLE_NVLS", "1"}};
+TEST_F(LoadedDriverTest, SwitchesTurnMulticastOffThoseOfOtherLibrariesToo) {
+  const std::pair<const char*, const char*> switches[] = {{"CUVMM_MULTICAST", "0"},
+                                                          {"NCCL_NVLS_ENABLE", "0"},
+                                                          {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"},
+                                                          {"NVSHMEM_DISABLE_NVLS", "1"}};
   for (const auto& [name, off] : switches) {
     const EnvironmentVariable variable(name, off);
     const auto driver = load("switched_off");
@@ -177,6 +180,7 @@ TEST_F(LoadedDriverTest, FindsTheFormsOfABindByTheirVersions) {
 }
 
 TEST_F(LoadedDriverTest, SwitchesThatSayOnLeaveMulticastOn) {
+  const EnvironmentVariable own("CUVMM_MULTICAST", "1");
   const EnvironmentVariable nccl("NCCL_NVLS_ENABLE", "1");
   const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", "0");
   const EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", "0");
