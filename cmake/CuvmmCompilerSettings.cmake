@@ -10,7 +10,23 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # g++ 12 sees overlapping copies in std::string's own operator+ (https://gcc.gnu.org/PR105651).
   list(APPEND warnings -Wno-restrict)
 endif()
+# In a batch of sources a local name may be that of a function which another of them has for itself.
+list(APPEND warnings "$<$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>:-Wno-shadow>")
 target_compile_options(cuvmm_settings INTERFACE "$<BUILD_INTERFACE:${warnings}>")
+
+# cuvmm_compile_in_batches(TARGET [ALONE SOURCE...]): compiles several sources of the target at once where the build asks
+# for that. Most of the time goes into the headers and templates that they share. ALONE are those whose own names are
+# other sources' names too.
+function(cuvmm_compile_in_batches target)
+  if(NOT CUVMM_COMPILE_IN_BATCHES)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 batches "" "" "ALONE")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  if(batches_ALONE)
+    set_source_files_properties(${batches_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
 
 # Both are set for the whole build rather than for our targets: mixing sanitized and plain objects, or two C++ runtimes,
 # in one program goes wrong in ways that no message explains.

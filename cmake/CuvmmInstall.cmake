@@ -84,7 +84,7 @@ if(CUVMM_INSTALLED_TARGETS)
           ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   install(EXPORT cuvmm-targets NAMESPACE cuvmm:: DESTINATION "${CUVMM_PACKAGE_FOLDER}")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/cuvmm" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-          FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
+          FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" PATTERN "*.cuh")
   # What a program needs to configure an emulated machine of its own, and to give it kernels.
   install(FILES "${PROJECT_SOURCE_DIR}/emulator/configuration.hpp" "${PROJECT_SOURCE_DIR}/emulator/host_kernel.hpp"
                 "${PROJECT_SOURCE_DIR}/emulator/multimem.hpp"

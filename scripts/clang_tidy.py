@@ -3,8 +3,9 @@
 
 A file that was found clean is not looked at again until it, a file of the project that it includes, its compile
 command, .clang-tidy or clang-tidy itself changes; clones of the project in different folders may share the cache. A
-header is looked at through the files that include it, or by itself if none does. The build must be up to date: what a
-file includes is taken from ninja's record. Exits with 1 if anything was found.
+header is looked at through the files that include it, or by itself if none does; sources that are compiled in a batch,
+each by itself, since the analyzer looks at functions of the main file alone. The build must be up to date: what a file
+includes is taken from ninja's record. Exits with 1 if anything was found.
 """
 import concurrent.futures
 import hashlib
@@ -57,6 +58,20 @@ def object_file(entry):
     return entry.get("output") or entry["command"].split(" -o ")[1].split()[0]
 
 
+def each_source(entries):
+    """The entries with those of batches, which include sources, replaced by one for each source."""
+    for entry in entries:
+        batch = pathlib.Path(entry["file"])
+        if batch.parent.name != "Unity":
+            yield entry
+            continue
+        for line in batch.read_text().splitlines():
+            if line.startswith("#include "):
+                source = line.split('"')[1]
+                command = entry["command"].replace(f" -c {batch}", f" -c {source}")
+                yield {**entry, "output": object_file(entry), "command": command, "file": source}
+
+
 def worth_a_look(entries, included, build):
     """The entries without those that stand for one header which another entry's file includes anyway."""
     header_checks = {entry["file"] for entry in entries if pathlib.Path(entry["file"]).parent == build / "headers"}
@@ -78,10 +93,10 @@ def forget_old_results(cache):
             result.unlink(missing_ok=True)
 
 
-def check(entry, build):
+def check(entry, commands):
     """What clang-tidy has to say about one file; empty if nothing."""
     result = subprocess.run(
-        ["clang-tidy", "--quiet", "-p", str(build), "--warnings-as-errors=*", "--extra-arg=-Wno-unknown-warning-option",
+        ["clang-tidy", "--quiet", "-p", str(commands), "--warnings-as-errors=*", "--extra-arg=-Wno-unknown-warning-option",
          entry["file"]], capture_output=True, text=True)
     return "" if result.returncode == 0 else result.stdout + result.stderr
 
@@ -91,7 +106,11 @@ def main(build, cache):
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
     common = version + (PROJECT / ".clang-tidy").read_bytes()
     included, hashes = included_files(build), Hashes()
-    entries = list(worth_a_look(json.loads((build / "compile_commands.json").read_text()), included, build))
+    entries = list(each_source(json.loads((build / "compile_commands.json").read_text())))
+    commands = build / "clang-tidy"
+    commands.mkdir(exist_ok=True)
+    (commands / "compile_commands.json").write_text(json.dumps(entries))
+    entries = list(worth_a_look(entries, included, build))
     pending = []
     for entry in entries:
         # A file that nothing has compiled has no record of what it includes, and is looked at every time.
@@ -104,7 +123,7 @@ def main(build, cache):
     print(f"clang-tidy: {len(pending)} of {len(entries)} files to look at, the others are unchanged", flush=True)
     failed = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {pool.submit(check, entry, build): (key, entry) for key, entry in pending}
+        running = {pool.submit(check, entry, commands): (key, entry) for key, entry in pending}
         for done in concurrent.futures.as_completed(running):
             key, entry = running[done]
             if done.result():

@@ -105,7 +105,7 @@ def prepare(root, tree, mutants):
     """Copies, configures and builds the project, and sees that the tests pass without mutants."""
     copy_tree(root, tree)
     if not (tree / "build/release/build.ninja").exists():
-        status, output = run(["cmake", "--preset", "release"], tree)
+        status, output = run(["cmake", "--preset", "release", "-DCUVMM_COMPILE_IN_BATCHES=OFF"], tree)
         if status != 0:
             raise CannotTry(f"CMake cannot configure the copy:\n{output}")
     status, output = build(tree, sorted({mutant["program"] for mutant in mutants}))

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <exception>
 #include <new>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -11,6 +12,11 @@
 #include "emulator/memory/file_limit.hpp"
 
 namespace cuvmm::emulator::api {
+
+// The answer where what has to be pointed at is at a null pointer.
+inline Answer null_output(const char* name) {
+  return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, std::string(name) + " must not be null"};
+}
 
 template <class Work>
 CUresult EmulatedDriver::answer_of(Work&& work, const char* call) noexcept {

@@ -11,10 +11,6 @@
 namespace cuvmm::emulator::api {
 namespace {
 
-Answer null_output(const char* name) {
-  return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, fmt::format("{} must not be null", name)};
-}
-
 Answer no_such_context(CUcontext context) {
   return {CUDA_ERROR_INVALID_CONTEXT, Rule::context_live, fmt::format("{} is no live context", fmt::ptr(context))};
 }

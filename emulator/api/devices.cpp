@@ -10,10 +10,6 @@
 namespace cuvmm::emulator::api {
 namespace {
 
-Answer null_output(const char* name) {
-  return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, fmt::format("{} must not be null", name)};
-}
-
 // Copies as much as fits and ends it with a zero, as the driver does: a negative length becomes a huge one.
 void copy_text(char* target, int length, const std::string& text) {
   const std::size_t count = std::min(text.size(), static_cast<std::size_t>(length) - 1);

@@ -8,10 +8,6 @@
 namespace cuvmm::emulator::api {
 namespace {
 
-Answer null_output(const char* name) {
-  return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, fmt::format("{} must not be null", name)};
-}
-
 // A node's address is its handle: nodes live as long as their graph.
 CUgraphNode handle_of(const execution::GraphNode* node) {
   return reinterpret_cast<CUgraphNode>(const_cast<execution::GraphNode*>(node));

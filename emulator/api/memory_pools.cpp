@@ -18,10 +18,6 @@ Answer refused_properties(std::string what) {
   return {CUDA_ERROR_INVALID_VALUE, Rule::pool_properties, std::move(what)};
 }
 
-Answer null_argument(const char* names) {
-  return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, fmt::format("{} must not be null", names)};
-}
-
 Answer refused_attribute(CUmemPool_attribute attribute) {
   return {CUDA_ERROR_INVALID_VALUE, Rule::pool_attribute, fmt::format("attribute {}", static_cast<int>(attribute))};
 }
@@ -252,7 +248,7 @@ EmulatedDriver::PoolsOfLocation& EmulatedDriver::pools_of_locked(const PoolLocat
 // The pool that allocations at a location come from; `standard`: the one that there always is.
 Answer EmulatedDriver::pool_of_location(CUmemoryPool* pool, const CUmemLocation* location, CUmemAllocationType type,
                                         bool standard) {
-  if (pool == nullptr || location == nullptr) return null_argument("pool and location");
+  if (pool == nullptr || location == nullptr) return null_output("pool and location");
   if (Answer refused = check_pools_supported(); !refused.ok()) return refused;
   CUmemPoolProps properties{};
   properties.allocType = type;
@@ -319,7 +315,7 @@ CUresult EmulatedDriver::cuMemSetMemPool(CUmemLocation* location, CUmemAllocatio
 
 CUresult EmulatedDriver::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   return initialised([&]() -> Answer {
-    if (pool == nullptr || properties == nullptr) return null_argument("pool and poolProps");
+    if (pool == nullptr || properties == nullptr) return null_output("pool and poolProps");
     if (Answer refused = check_pools_supported(); !refused.ok()) return refused;
     if (Answer refused = check_new_pool(*properties); !refused.ok()) return refused;
     const std::lock_guard lock(pools_of_locations_mutex_);
@@ -367,7 +363,7 @@ CUresult EmulatedDriver::cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_at
     MemoryPoolPointer pool;
     if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
     if (Answer refused = check_not_imported(*pool); !refused.ok()) return refused;
-    if (value == nullptr) return null_argument("value");
+    if (value == nullptr) return null_output("value");
     return machine_.with_pools([&](StreamOrderedMemory&) { return set_attribute(*pool, attribute, value); });
   });
 }
@@ -377,7 +373,7 @@ CUresult EmulatedDriver::cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_at
     MemoryPoolPointer pool;
     if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
     if (Answer refused = check_not_imported(*pool); !refused.ok()) return refused;
-    if (value == nullptr) return null_argument("value");
+    if (value == nullptr) return null_output("value");
     return machine_.with_pools([&](StreamOrderedMemory&) { return get_attribute(*pool, attribute, value); });
   });
 }
@@ -402,7 +398,7 @@ CUresult EmulatedDriver::cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAcce
   return initialised([&]() -> Answer {
     MemoryPoolPointer pool;
     if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
-    if (descriptors == nullptr) return null_argument("map");
+    if (descriptors == nullptr) return null_output("map");
     const Place place = pool->place();
     const Accessor owner = place.is_host() ? Accessor::host() : Accessor::device(place.device);
     for (std::size_t index = 0; index < count; ++index) {
@@ -423,7 +419,7 @@ CUresult EmulatedDriver::cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPo
   return initialised([&]() -> Answer {
     MemoryPoolPointer pool;
     if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
-    if (flags == nullptr || location == nullptr) return null_argument("flags and location");
+    if (flags == nullptr || location == nullptr) return null_output("flags and location");
     const bool device = location->type == CU_MEM_LOCATION_TYPE_DEVICE && check_device(location->id).ok();
     if (!device && !on_host(*location))
       return {CUDA_ERROR_INVALID_VALUE, Rule::pool_access,

@@ -12,10 +12,6 @@ Answer wrong_flags(unsigned long long flags) {
   return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
 }
 
-Answer null_argument(const char* names) {
-  return {CUDA_ERROR_INVALID_VALUE, Rule::output_pointer, fmt::format("{} must not be null", names)};
-}
-
 bool is_one_type(CUmemAllocationHandleType type) {
   return type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || type == CU_MEM_HANDLE_TYPE_FABRIC;
 }
@@ -27,7 +23,7 @@ CUresult EmulatedDriver::cuMemPoolExportToShareableHandle(void* shareable_handle
   return initialised([&]() -> Answer {
     MemoryPoolPointer pool;
     if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
-    if (shareable_handle == nullptr) return null_argument("handle_out");
+    if (shareable_handle == nullptr) return null_output("handle_out");
     if (flags != 0) return wrong_flags(flags);
     const int types = pool->kind().handle_types;
     if (pool->kind().imported)
@@ -47,7 +43,7 @@ CUresult EmulatedDriver::cuMemPoolExportToShareableHandle(void* shareable_handle
 CUresult EmulatedDriver::cuMemPoolImportFromShareableHandle(CUmemoryPool* handle, void* os_handle,
                                                             CUmemAllocationHandleType type, unsigned long long flags) {
   return initialised([&]() -> Answer {
-    if (handle == nullptr) return null_argument("pool_out");
+    if (handle == nullptr) return null_output("pool_out");
     if (Answer refused = check_pools_supported(); !refused.ok()) return refused;
     if (flags != 0) return wrong_flags(flags);
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
@@ -110,7 +106,7 @@ Answer EmulatedDriver::check_not_imported(const model::MemoryPool& pool) {
 
 CUresult EmulatedDriver::cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr pointer) {
   return initialised([&]() -> Answer {
-    if (data == nullptr) return null_argument("shareData_out");
+    if (data == nullptr) return null_output("shareData_out");
     return machine_.export_pool_pointer(data, pointer);
   });
 }
@@ -118,7 +114,7 @@ CUresult EmulatedDriver::cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CU
 CUresult EmulatedDriver::cuMemPoolImportPointer(CUdeviceptr* pointer, CUmemoryPool handle,
                                                 CUmemPoolPtrExportData* data) {
   return initialised([&]() -> Answer {
-    if (pointer == nullptr || data == nullptr) return null_argument("ptr_out and shareData");
+    if (pointer == nullptr || data == nullptr) return null_output("ptr_out and shareData");
     MemoryPoolPointer pool;
     if (Answer refused = find_pool(handle, &pool); !refused.ok()) return refused;
     if (!pool->kind().imported)

@@ -110,7 +110,7 @@ void print(const std::string& name, std::size_t bytes, std::size_t content, cons
            const std::string& calls) {
   const double ratio = static_cast<double>(bytes) / static_cast<double>(std::max<std::size_t>(content, 1));
   std::cout << std::left << std::setw(30) << name << std::right << std::setw(16) << cuvmm::format_bytes(bytes)
-            << std::setw(7) << std::fixed << std::setprecision(2) << ratio << std::setw(9) << created << std::setw(9)
+            << std::setw(7) << std::fixed << std::setprecision(2) << ratio << std::setw(10) << created << std::setw(11)
             << calls << '\n';
 }
 
@@ -125,7 +125,7 @@ int main(int count, char** arguments) try {
   const cuvmm::CurrentContext context(driver.device(cuvmm::DeviceOrdinal{0}));
   std::cout << requests.size() << " requests\n"
             << std::left << std::setw(30) << "chunks" << std::right << std::setw(16) << "peak" << std::setw(7)
-            << "ratio" << std::setw(9) << "chunks" << std::setw(9) << "calls\n";
+            << "ratio" << std::setw(10) << "chunks" << std::setw(12) << "calls\n";
   Served served;
   // guide: begin
   for (const auto& chunks : {ChunkPolicy::bounded(0.02), ChunkPolicy::geometric(), ChunkPolicy::fixed(2 << 20)}) {

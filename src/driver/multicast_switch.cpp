@@ -10,17 +10,23 @@ namespace cuvmm::driver {
 
 namespace {
 
+// Of cuvmm's own switch every value but 1 means off: who sets it to a word that it does not know wants no multicast.
+constexpr std::string_view own_switch = "CUVMM_MULTICAST";
+
 struct Switch {
   const char* variable;
   std::string_view off;
 };
 
-// Our own, and those of NCCL, PyTorch and NVSHMEM: who has turned multicast off for them means the machine, not the
-// library.
-constexpr auto switches = std::to_array<Switch>({{"CUVMM_MULTICAST", "0"},
+// Those of NCCL, PyTorch and NVSHMEM: who has turned multicast off for them means the machine, not the library.
+constexpr auto switches = std::to_array<Switch>({{own_switch.data(), "0"},
                                                  {"NCCL_NVLS_ENABLE", "0"},
                                                  {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"},
                                                  {"NVSHMEM_DISABLE_NVLS", "1"}});
+
+bool turns_off(const Switch& each, std::string_view value) {
+  return each.variable == own_switch ? value != "1" : value == each.off;
+}
 
 }  // namespace
 
@@ -35,7 +41,7 @@ std::vector<SwitchSetting> multicast_switches_found() {
   std::vector<SwitchSetting> found;
   for (const Switch& each : switches)
     if (const char* const value = std::getenv(each.variable); value != nullptr)
-      found.push_back({each.variable, value, value == each.off});
+      found.push_back({each.variable, value, turns_off(each, value)});
   return found;
 }
 

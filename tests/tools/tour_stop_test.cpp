@@ -40,7 +40,7 @@ TEST(TourPieces, AreTheWholeInputInOrder) {
   std::ofstream(path) << "0123456789abcdefghi";
   const InputFile input(path);
   Checks checks;
-  Progress progress;
+  command::Progress progress;
   Visit visit{Driver::wrap(nullptr), {}, input, 0, command::DriverChoice::emulated, progress, checks, "", 0};
 
   std::string together;
@@ -60,7 +60,7 @@ TEST(TourPieces, OfAnEmptyInputAreNone) {
   std::ofstream(directory.path("file")) << "";
   const InputFile input(directory.path("file"));
   Checks checks;
-  Progress progress;
+  command::Progress progress;
   Visit visit{Driver::wrap(nullptr), {}, input, 0, command::DriverChoice::emulated, progress, checks, "", 0};
   for_each_piece(visit, 8, [](std::uint64_t, std::span<std::byte>) { FAIL() << "a piece of nothing"; });
   EXPECT_EQ(visit.bytes, 0U);

@@ -322,6 +322,21 @@ TEST(Capabilities, ASwitchInTheEnvironmentTurnsMulticastOff) {
   EXPECT_TRUE(mentions(multicast.reason, why)) << multicast.reason;
 }
 
+TEST(Capabilities, OfItsOwnSwitchEveryValueButOneTurnsMulticastOff) {
+  const EnvironmentVariable nvls("NCCL_NVLS_ENABLE", nullptr);
+  const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
+  const EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);
+  for (const char* const value : {"0", "off", "", "01"}) {
+    const EnvironmentVariable own("CUVMM_MULTICAST", value);
+    EXPECT_EQ(multicast_switches(), (std::vector<MulticastSwitch>{{"CUVMM_MULTICAST", value, true}}));
+    EXPECT_EQ(of(machine("h200-multicast"))[Feature::multicast].state, FeatureState::no) << value;
+  }
+  const EnvironmentVariable own("CUVMM_MULTICAST", "1");
+  EXPECT_EQ(multicast_switches(), (std::vector<MulticastSwitch>{{"CUVMM_MULTICAST", "1", false}}));
+  EXPECT_EQ(of(machine("h200-multicast"))[Feature::multicast].state,
+            CUVMM_RESOLVE_MULTICAST ? FeatureState::yes : FeatureState::no);
+}
+
 TEST(Capabilities, WithoutVirtualMemoryNothingIsTried) {
   const auto counting = std::make_shared<driver::CountingDriver>(test::EmulatedMachine(machine("no-vmm")).interface());
   const Capabilities found = of(counting, with_trials);

@@ -14,6 +14,8 @@
 #include "doctor/doctor.hpp"
 #include "emulate/command_line.hpp"
 #include "emulate/emulate.hpp"
+#include "replay/options.hpp"
+#include "replay/replay.hpp"
 #include "rules/rules.hpp"
 #include "tour/access_probe.hpp"
 #include "tour/options.hpp"
@@ -25,9 +27,9 @@ namespace {
 
 // What is wrong with a command line that names no subcommand.
 std::string missing_subcommand(int count, char** words) {
-  if (count < 2) return "a subcommand is needed; there are: tour, doctor, bench, emulate, conformance, rules";
+  if (count < 2) return "a subcommand is needed; there are: tour, doctor, bench, replay, emulate, conformance, rules";
   return "there is no subcommand " + cuvmm::command::quoted(words[1]) +
-         "; there are: tour, doctor, bench, emulate, conformance, rules";
+         "; there are: tour, doctor, bench, replay, emulate, conformance, rules";
 }
 
 }  // namespace
@@ -55,6 +57,12 @@ int main(int count, char** words) {
       application.add_subcommand("bench", "Measures what cuvmm's ways cost beside others, in one run on the same work");
   cuvmm::bench::add_options(*bench, bench_options);
   bench->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
+
+  cuvmm::replay::Options replay_options;
+  CLI::App* replay = application.add_subcommand(
+      "replay", "Replays recorded allocations through several allocators, and shows the memory that each takes");
+  cuvmm::replay::add_options(*replay, replay_options);
+  replay->set_version_flag("--version", "cuvmm " CUVMM_VERSION);
 
   cuvmm::emulate::Options emulate_options;
   emulate_options.command = cuvmm::emulate::take_command(count, words);
@@ -104,6 +112,7 @@ int main(int count, char** words) {
   }
   if (doctor->parsed()) return cuvmm::doctor::run_doctor(doctor_options);
   if (bench->parsed()) return cuvmm::bench::run_bench(bench_options);
+  if (replay->parsed()) return cuvmm::replay::run_replay(replay_options);
   if (conformance->parsed()) return cuvmm::conformance::run_conformance(conformance_options);
   if (rules->parsed()) return cuvmm::rules::run_rules(rules_options);
   if (one_case->parsed()) cuvmm::conformance::run_case_command(case_command);

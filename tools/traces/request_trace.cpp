@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <istream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+
+#include "traces/fields.hpp"
 
 namespace cuvmm::traces {
 
@@ -20,93 +21,15 @@ namespace {
 using Json = nlohmann::json;
 using std::chrono::microseconds;
 
-// What is wrong with a line; whoever reads the lines knows its number.
-struct Broken {
-  std::string what;
-};
-
-// Somebody else's text for a message: no longer than that, and with nothing that a terminal obeys.
-std::string in_quotes(std::string_view text, std::size_t most = 40) {
-  std::string shown(text.substr(0, most));
-  std::replace_if(
-      shown.begin(), shown.end(), [](unsigned char each) { return each < 0x20 || each == 0x7F; }, '?');
-  return "'" + shown + (text.size() > most ? "...'" : "'");
-}
-
-std::string_view trimmed(std::string_view text) {
-  const auto blank = [](char each) { return each == ' ' || each == '\t' || each == '\r'; };
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 std::uint64_t tokens_in(std::string_view field, std::string_view column) {
-  std::uint64_t tokens = 0;
-  const char* const end = field.data() + field.size();
-  const auto [stopped, error] = std::from_chars(field.data(), end, tokens);
-  if (error != std::errc() || stopped != end || tokens > most_tokens)
+  const auto tokens = field.starts_with("0x") ? std::nullopt : number_in(field);
+  if (!tokens || *tokens > most_tokens)
     throw Broken{
         fmt::format("{} is {}; it has to be a number of tokens from 0 to {}", column, in_quotes(field), most_tokens)};
-  return tokens;
-}
-
-// --- Times.
-
-// Takes so many digits and what follows them.
-std::optional<int> take_digits(std::string_view& text, std::size_t count, std::string_view follows) {
-  int value = 0;
-  if (text.size() < count + follows.size() || text.substr(count, follows.size()) != follows) return std::nullopt;
-  for (const char each : text.substr(0, count)) {
-    if (each < '0' || each > '9') return std::nullopt;
-    value = 10 * value + (each - '0');
-  }
-  text.remove_prefix(count + follows.size());
-  return value;
-}
-
-// What is behind the seconds: ".9799600", "+00:00", both or nothing.
-std::optional<microseconds> fraction_in(std::string_view text) {
-  constexpr std::string_view universal = "+00:00";
-  if (text.ends_with(universal)) text.remove_suffix(universal.size());
-  if (text.empty()) return microseconds(0);
-  if (text.front() != '.' || text.size() == 1) return std::nullopt;
-  std::int64_t value = 0;
-  std::int64_t unit = 100'000;
-  for (const char each : text.substr(1)) {
-    if (each < '0' || each > '9') return std::nullopt;
-    value += unit * (each - '0');
-    unit /= 10;
-  }
-  return microseconds(value);
-}
-
-std::optional<microseconds> time_in(std::string_view text) {
-  const auto year = take_digits(text, 4, "-");
-  const auto month = year ? take_digits(text, 2, "-") : std::nullopt;
-  const auto day = month ? take_digits(text, 2, " ") : std::nullopt;
-  const auto hours = day ? take_digits(text, 2, ":") : std::nullopt;
-  const auto minutes = hours ? take_digits(text, 2, ":") : std::nullopt;
-  const auto seconds = minutes ? take_digits(text, 2, "") : std::nullopt;
-  const auto fraction = seconds ? fraction_in(text) : std::nullopt;
-  if (!fraction) return std::nullopt;
-  const std::chrono::year_month_day date(std::chrono::year(*year), std::chrono::month(static_cast<unsigned>(*month)),
-                                         std::chrono::day(static_cast<unsigned>(*day)));
-  if (!date.ok() || *hours > 23 || *minutes > 59 || *seconds > 60) return std::nullopt;
-  return std::chrono::sys_days(date).time_since_epoch() + std::chrono::hours(*hours) + std::chrono::minutes(*minutes) +
-         std::chrono::seconds(*seconds) + *fraction;
+  return *tokens;
 }
 
 // --- Columns.
-
-std::vector<std::string_view> fields_of(std::string_view line) {
-  std::vector<std::string_view> fields;
-  while (true) {
-    const std::size_t comma = line.find(',');
-    fields.push_back(trimmed(line.substr(0, comma)));
-    if (comma == std::string_view::npos) return fields;
-    line.remove_prefix(comma + 1);
-  }
-}
 
 class Columns {
  public:
@@ -249,7 +172,7 @@ std::vector<Request> read_requests(std::istream& stream, const std::string& name
     try {
       reader.add(text);
     } catch (const Broken& broken) {
-      throw TraceError(name, number, broken.what);
+      throw TraceError(name, number, broken.what());
     }
   }
   if (stream.bad()) throw TraceError(name, 0, "it cannot be read to its end");

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
-#include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "traces/trace_error.hpp"
 
 namespace cuvmm::traces {
 
@@ -20,16 +20,6 @@ struct Request {
 
 // The most tokens that a request may have of each kind; more is taken to be a broken line.
 inline constexpr std::uint64_t most_tokens = std::uint64_t{1} << 24;
-
-// A trace that cannot be used. The text is a sentence for people, with the trace's name and the line's number.
-class TraceError : public std::runtime_error {
- public:
-  TraceError(const std::string& name, std::size_t line, const std::string& what);
-  [[nodiscard]] std::size_t line() const noexcept { return line_; }  // from 1; 0: the trace as a whole
-
- private:
-  std::size_t line_;
-};
 
 // Reads a trace, in order of arrival. The first line tells its format:
 //

@@ -150,8 +150,9 @@ TEST_F(LoadedDriverTest, AsksANewerDriverForTheFormsOfTheList) {
 
 #if CUVMM_RESOLVE_MULTICAST
 
-TEST_F(LoadedDriverTest, SwitchesTurnMulticastOffThoseOfOtherLibrariesToo) {
+TEST_F(LoadedDriverTest, ItsOwnSwitchAndThoseOfOtherLibrariesTurnMulticastOff) {
   const std::pair<const char*, const char*> switches[] = {{"CUVMM_MULTICAST", "0"},
+                                                          {"CUVMM_MULTICAST", "off"},
                                                           {"NCCL_NVLS_ENABLE", "0"},
                                                           {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"},
                                                           {"NVSHMEM_DISABLE_NVLS", "1"}};
@@ -185,6 +186,15 @@ TEST_F(LoadedDriverTest, SwitchesThatSayOnLeaveMulticastOn) {
   const EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", "0");
   const EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", "0");
   EXPECT_TRUE(load("cuda_13_0")->has(EntryPoint::cuMulticastCreate));
+}
+
+TEST_F(LoadedDriverTest, ItsOwnSwitchDoesNotTurnOnWhatAnotherTurnsOff) {
+  const EnvironmentVariable own("CUVMM_MULTICAST", "1");
+  const EnvironmentVariable nccl("NCCL_NVLS_ENABLE", "0");
+  const auto driver = load("switched_off");
+  EXPECT_FALSE(driver->has(EntryPoint::cuMulticastCreate));
+  EXPECT_EQ(driver->cuMulticastCreate(nullptr, nullptr), CUDA_ERROR_NOT_SUPPORTED);
+  expect_parts(driver->explanation(), {"NCCL_NVLS_ENABLE=0"});
 }
 
 #else

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "command/driver_choice.hpp"
+#include "command/progress.hpp"
 #include "cuvmm/access_grant.hpp"
 #include "cuvmm/driver.hpp"
 #include "cuvmm/error.hpp"
@@ -19,7 +20,6 @@
 #include "tour/gpu.hpp"
 #include "tour/input_file.hpp"
 #include "tour/options.hpp"
-#include "tour/progress.hpp"
 
 namespace cuvmm::tour {
 
@@ -30,7 +30,7 @@ struct Visit {
   const InputFile& input;
   std::uint64_t checksum;        // of the input, taken by the host from the file
   command::DriverChoice choice;  // cuda or emulated: what child processes are to use
-  Progress& progress;
+  command::Progress& progress;
   Checks& checks;
   std::string shown;             // a stop may say more exactly what it showed
   std::uint64_t bytes = 0;       // of the input, that went through the feature

@@ -20,7 +20,7 @@ namespace cuvmm::tour {
 namespace {
 
 // The checksum of the file, taken by the host from the file alone.
-std::uint64_t checksum_of(const InputFile& input, Progress& progress) {
+std::uint64_t checksum_of(const InputFile& input, command::Progress& progress) {
   std::vector<std::byte> buffer(std::size_t{4} << 20);
   ContentChecksum checksum;
   while (checksum.bytes() < input.size()) {
@@ -94,7 +94,7 @@ class Tour {
 
   Report visit_all() {
     const std::uint64_t total = input_.size() * (1 + stops_.size());
-    Progress progress(total, options_.json ? Progress::Write{} : terminal_writer(total));
+    command::Progress progress(total, options_.json ? command::Progress::Write{} : command::terminal_writer(total));
     progress.label("reading");
     const std::uint64_t checksum = checksum_of(input_, progress);
     for (const Stop& stop : stops_) {
@@ -105,7 +105,7 @@ class Tour {
   }
 
  private:
-  StopReport visit(const Stop& stop, std::uint64_t checksum, Progress& progress) {
+  StopReport visit(const Stop& stop, std::uint64_t checksum, command::Progress& progress) {
     StopReport report;
     report.id = stop.id;
     report.name = stop.name;

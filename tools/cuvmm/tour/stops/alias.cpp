@@ -14,8 +14,6 @@
 namespace cuvmm::tour {
 namespace {
 
-constexpr auto word_bytes = cuvmm::gpu::checksum_word_bytes;
-
 class AliasTour {
  public:
   AliasTour(Visit& visit, Gpu& gpu)
@@ -62,7 +60,7 @@ class AliasTour {
     std::uint64_t within = 0;
     std::uint64_t across = 0;
     for_each_piece(visit_, size_, [&](std::uint64_t offset, std::span<std::byte> piece) {
-      const std::uint64_t first_word = offset / word_bytes;
+      const std::uint64_t first_word = offset / gpu::checksum_word_bytes;
       std::copy(piece.begin(), piece.end(), source_.bytes().begin());
       within += gpu_.copy_and_checksum(range_.address().value, source_.address(), alias_.address().value, piece.size(),
                                        first_word);

@@ -15,8 +15,6 @@ namespace {
 
 using sharing::ShareableHandle;
 
-constexpr auto word_bytes = cuvmm::gpu::checksum_word_bytes;
-
 // A new range of one chunk.
 MappedRange range_of(const Driver& driver, const MemoryProperties& properties, std::size_t bytes) {
   auto range = MappedRange::create(driver, {.capacity = bytes, .memory = properties, .chunks = ChunkPolicy::exact()});
@@ -87,7 +85,7 @@ class ExportTour {
     for_each_piece(visit_, size_, [&](std::uint64_t offset, std::span<std::byte> piece) {
       copy_bytes_to_device(visit_.driver, range_->address(), piece);
       for (std::size_t index = 0; index < imported_.size(); ++index)
-        seen[index] += gpu_.checksum(imported_[index].address().value, piece.size(), offset / word_bytes);
+        seen[index] += gpu_.checksum(imported_[index].address().value, piece.size(), offset / gpu::checksum_word_bytes);
     });
     require_checksum(visit_, seen.front(), "a kernel sees the input through the first descriptor");
     require_checksum(visit_, seen.back(), "a kernel sees the input through the second descriptor");

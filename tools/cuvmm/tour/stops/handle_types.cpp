@@ -21,7 +21,6 @@ namespace {
 using sharing::HandleOfMemory;
 using sharing::ShareableHandle;
 
-constexpr auto word_bytes = cuvmm::gpu::checksum_word_bytes;
 constexpr auto host_memory = "memory of the host in other processes, by fabric handle (extended GPU memory, EGM)";
 
 // A memory of this process that another one has as well, and what its kernels have seen of the input there.
@@ -120,7 +119,8 @@ class HandleTypesTour {
   void move_input() {
     for_each_piece(visit_, size_, [&](std::uint64_t offset, std::span<std::byte> piece) {
       put(piece);
-      for (SharedOnce& each : shared_) each.seen += each.party->checksum(each.index, piece.size(), offset / word_bytes);
+      for (SharedOnce& each : shared_)
+        each.seen += each.party->checksum(each.index, piece.size(), offset / gpu::checksum_word_bytes);
     });
     for (const SharedOnce& each : shared_)
       require_checksum(visit_, each.seen, fmt::format("{}: a kernel there sees the input", each.name));

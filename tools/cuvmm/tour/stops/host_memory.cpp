@@ -18,8 +18,6 @@
 namespace cuvmm::tour {
 namespace {
 
-constexpr auto word_bytes = cuvmm::gpu::checksum_word_bytes;
-
 // Memory of the host that the CPU and the first device use through one pointer, and what came of the input in it.
 struct Shared {
   std::string name;
@@ -98,7 +96,7 @@ class HostMemoryTour {
   void move_input() {
     std::uint64_t seen_on_device = 0;
     for_each_piece(visit_, size_, [&](std::uint64_t offset, std::span<std::byte> piece) {
-      const std::uint64_t first_word = offset / word_bytes;
+      const std::uint64_t first_word = offset / gpu::checksum_word_bytes;
       copy_bytes_to_device(visit_.driver, on_device_.address(), piece);
       seen_on_device += gpu_.checksum(on_device_.address().value, piece.size(), first_word);
       for (Shared& each : shared_) {

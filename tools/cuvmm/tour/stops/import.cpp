@@ -21,7 +21,6 @@ namespace {
 using sharing::HandleOfMemory;
 using sharing::ShareableHandle;
 
-constexpr auto word_bytes = cuvmm::gpu::checksum_word_bytes;
 constexpr auto second_device = "the memory of one device in a process that uses another";
 constexpr auto other_node = "the memory of one node in a process of another, by fabric handles";
 
@@ -115,7 +114,7 @@ class ImportTour {
       for (const MappedRange& each : memories_) require_accepted_quietly(gpu_.try_fill(each.address().value, half_, 0));
       for_each_part(offset, piece.size(), [&](std::size_t index, std::uint64_t begin, std::uint64_t bytes) {
         importers_.front().party->store(index, visit_.input.path(), begin, bytes);
-        seen_here += gpu_.checksum(memories_[index].address().value, bytes, begin / word_bytes);
+        seen_here += gpu_.checksum(memories_[index].address().value, bytes, begin / gpu::checksum_word_bytes);
       });
     });
     for (const Importer& each : importers_)
@@ -185,7 +184,7 @@ class ImportTour {
   std::uint64_t seen_by(Party& party, std::uint64_t offset, std::size_t bytes) const {
     std::uint64_t sum = 0;
     for_each_part(offset, bytes, [&](std::size_t index, std::uint64_t begin, std::uint64_t count) {
-      sum += party.checksum(index, count, begin / word_bytes);
+      sum += party.checksum(index, count, begin / gpu::checksum_word_bytes);
     });
     return sum;
   }

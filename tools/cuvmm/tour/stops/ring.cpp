@@ -11,8 +11,6 @@
 namespace cuvmm::tour {
 namespace {
 
-constexpr auto word_bytes = cuvmm::gpu::checksum_word_bytes;
-
 class RingTour {
  public:
   RingTour(Visit& visit, Gpu& gpu)
@@ -44,9 +42,9 @@ class RingTour {
     std::uint64_t through = 0;
     std::uint64_t within = 0;
     for_each_piece(visit_, ring_.size(), [&](std::uint64_t offset, std::span<std::byte> piece) {
-      const std::uint64_t first_word = offset / word_bytes;
+      const std::uint64_t first_word = offset / gpu::checksum_word_bytes;
       std::copy(piece.begin(), piece.end(), source_.bytes().begin());
-      advance_to(ring_.size() - piece.size() / 2 / word_bytes * word_bytes);
+      advance_to(ring_.size() - piece.size() / 2 / gpu::checksum_word_bytes * gpu::checksum_word_bytes);
       gpu_.copy(ring_.write_window(piece.size()).value().value, source_.address(), piece.size());
       ring_.commit(piece.size());
       through += sum_of(ring_.read_window(piece.size()).value(), piece.size(), first_word);

@@ -15,8 +15,6 @@
 namespace cuvmm::tour {
 namespace {
 
-constexpr auto word_bytes = cuvmm::gpu::checksum_word_bytes;
-
 // A group for each place that content can be kept in, and one whose content is discarded. All are as large, and one is
 // awake at a time. Content is copied by one thread, so that each tour makes the same calls.
 class SleepTour {
@@ -69,7 +67,7 @@ class SleepTour {
         copy_bytes_to_device(range.range(), 0, piece);
         memory_.sleep(range.tag());
         memory_.wake(range.tag());
-        seen[each] += gpu_.checksum(range.range().address().value, piece.size(), offset / word_bytes);
+        seen[each] += gpu_.checksum(range.range().address().value, piece.size(), offset / gpu::checksum_word_bytes);
         memory_.sleep(range.tag());
       }
     });

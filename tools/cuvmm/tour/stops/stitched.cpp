@@ -12,8 +12,6 @@
 namespace cuvmm::tour {
 namespace {
 
-constexpr auto word_bytes = cuvmm::gpu::checksum_word_bytes;
-
 class StitchedTour {
  public:
   StitchedTour(Visit& visit, Gpu& gpu)
@@ -33,7 +31,7 @@ class StitchedTour {
     for_each_piece(visit_, size_, [&](std::uint64_t offset, std::span<std::byte> piece) {
       const std::size_t begin = around_a_border(bytes, piece.size());
       bytes.write(begin, piece);
-      seen += gpu_.checksum((bytes.address() + begin).value, piece.size(), offset / word_bytes);
+      seen += gpu_.checksum((bytes.address() + begin).value, piece.size(), offset / gpu::checksum_word_bytes);
     });
     require_checksum(visit_, seen, "a kernel reads the input across the borders of places");
     visit_.shown = fmt::format("memory of {} behind one pointer, in blocks and going round", names());
@@ -101,7 +99,7 @@ class StitchedTour {
   [[nodiscard]] std::size_t around_a_border(const Bytes& bytes, std::size_t count) const {
     const auto parts = bytes.parts();
     const std::size_t border = parts.size() < 2 ? 0 : parts[1].first;
-    const std::size_t before = std::min(border, count / 2 / word_bytes * word_bytes);
+    const std::size_t before = std::min(border, count / 2 / gpu::checksum_word_bytes * gpu::checksum_word_bytes);
     return border - before + count <= size_ ? border - before : 0;
   }
 

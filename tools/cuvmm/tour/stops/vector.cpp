@@ -11,8 +11,6 @@
 namespace cuvmm::tour {
 namespace {
 
-constexpr auto word_bytes = cuvmm::gpu::checksum_word_bytes;
-
 class VectorTour {
  public:
   VectorTour(Visit& visit, Gpu& gpu)
@@ -51,11 +49,12 @@ class VectorTour {
     std::uint64_t seen = 0;
     for_each_piece(visit_, size_, [&](std::uint64_t offset, std::span<std::byte> piece) {
       bytes_.clear();
-      const std::size_t head = moved_ ? 0 : std::min<std::size_t>(at_first_ - word_bytes, piece.size() / 2);
+      const std::size_t head =
+          moved_ ? 0 : std::min<std::size_t>(at_first_ - gpu::checksum_word_bytes, piece.size() / 2);
       bytes_.append(piece.first(head));
       if (!moved_) move();
       bytes_.append(piece.subspan(head));
-      seen += gpu_.checksum(bytes_.address().value, piece.size(), offset / word_bytes);
+      seen += gpu_.checksum(bytes_.address().value, piece.size(), offset / gpu::checksum_word_bytes);
     });
     if (!moved_) move();
     require_checksum(visit_, seen,
@@ -99,19 +98,21 @@ class VectorTour {
 
   // What is behind the input's part, so that all of it can be told from other memory.
   void fill_the_rest() {
-    const std::size_t begin = (bytes_.size() + word_bytes - 1) / word_bytes * word_bytes;
+    const std::size_t begin =
+        (bytes_.size() + gpu::checksum_word_bytes - 1) / gpu::checksum_word_bytes * gpu::checksum_word_bytes;
     if (begin < at_first_) fill(bytes_.address() + begin, at_first_ - begin);
   }
 
   // A number that is written through the one is read through the other, in a place that the input has not.
   void require_one_memory(DeviceAddress former) {
-    const std::size_t last = at_first_ - word_bytes;
+    const std::size_t last = at_first_ - gpu::checksum_word_bytes;
     const std::uint64_t number = cuvmm::gpu::mix64(last);
-    require_accepted(visit_.checks, gpu_.try_fill((former + last).value, word_bytes, number),
+    require_accepted(visit_.checks, gpu_.try_fill((former + last).value, gpu::checksum_word_bytes, number),
                      "a kernel's store through the former pointer");
-    visit_.checks.require(sum_of(bytes_.address() + last, word_bytes) == cuvmm::gpu::checksum_term(number, 0),
-                          "it is read through the new one");
-    fill(bytes_.address() + last, word_bytes);
+    visit_.checks.require(
+        sum_of(bytes_.address() + last, gpu::checksum_word_bytes) == cuvmm::gpu::checksum_term(number, 0),
+        "it is read through the new one");
+    fill(bytes_.address() + last, gpu::checksum_word_bytes);
   }
 
   void fill(DeviceAddress address, std::size_t bytes) {

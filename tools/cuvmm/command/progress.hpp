@@ -1,4 +1,4 @@
-// A progress bar on a terminal, for input that takes a while.
+// A progress bar on a terminal, for work that takes a while.
 #pragma once
 
 #include <chrono>
@@ -6,17 +6,17 @@
 #include <functional>
 #include <string>
 
-namespace cuvmm::tour {
+namespace cuvmm::command {
 
 // "[#####.....]  50 %  4.16.2", for a share of done/total; all of it if total is 0.
 [[nodiscard]] std::string progress_line(std::uint64_t done, std::uint64_t total, const std::string& label);
 
-// Draws a line over and over as bytes are moved, and wipes it away at the end. Thread-safety: for one thread.
+// Draws a line over and over as work is done, and wipes it away at the end. Thread-safety: for one thread.
 class Progress {
  public:
   using Write = std::function<void(const std::string&)>;
 
-  // `total` bytes will be reported. A Progress without `write` draws nothing.
+  // `total` bytes, or other units of work, will be reported. A Progress without `write` draws nothing.
   explicit Progress(std::uint64_t total = 0, Write write = {});
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -25,8 +25,8 @@ class Progress {
   // What is being done from now on.
   void label(std::string text);
 
-  // So many bytes more are done. Draws at most ten times a second.
-  void advance(std::uint64_t bytes);
+  // So many more are done. Draws at most ten times a second.
+  void advance(std::uint64_t more);
 
   // Wipes the line away, so that other output may be written. The next advance() draws it anew.
   void wipe();
@@ -42,8 +42,9 @@ class Progress {
   std::chrono::steady_clock::time_point last_{};
 };
 
-// What to write with for an input that will be moved `total` bytes: to standard error if that is a terminal and the
-// work is large enough to be noticed; else nothing.
-[[nodiscard]] Progress::Write terminal_writer(std::uint64_t total);
+// What to write with for `total` units of work: to standard error if that is a terminal and there are as many as people
+// notice; else nothing.
+inline constexpr std::uint64_t noticeable_bytes = std::uint64_t{256} << 20;  // that are moved
+[[nodiscard]] Progress::Write terminal_writer(std::uint64_t total, std::uint64_t noticeable = noticeable_bytes);
 
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::command

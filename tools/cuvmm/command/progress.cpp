@@ -1,4 +1,4 @@
-#include "tour/progress.hpp"
+#include "command/progress.hpp"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <utility>
 
-namespace cuvmm::tour {
+namespace cuvmm::command {
 
 std::string progress_line(std::uint64_t done, std::uint64_t total, const std::string& label) {
   constexpr std::size_t width = 30;
@@ -27,8 +27,8 @@ void Progress::label(std::string text) {
   label_ = std::move(text);
 }
 
-void Progress::advance(std::uint64_t bytes) {
-  done_ += bytes;
+void Progress::advance(std::uint64_t more) {
+  done_ += more;
   const auto now = std::chrono::steady_clock::now();
   if (!write_ || (drawn_ != 0 && now - last_ < std::chrono::milliseconds(100))) return;
   last_ = now;
@@ -49,8 +49,7 @@ void Progress::wipe() {
   drawn_ = 0;
 }
 
-Progress::Write terminal_writer(std::uint64_t total) {
-  constexpr std::uint64_t noticeable = std::uint64_t{256} << 20;
+Progress::Write terminal_writer(std::uint64_t total, std::uint64_t noticeable) {
   if (total < noticeable || ::isatty(STDERR_FILENO) == 0) return {};
   return [](const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stderr);
@@ -58,4 +57,4 @@ Progress::Write terminal_writer(std::uint64_t total) {
   };
 }
 
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::command

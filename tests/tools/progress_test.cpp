@@ -1,22 +1,22 @@
 #include <gtest/gtest.h>
 
-#include "tour/progress.hpp"
+#include "command/progress.hpp"
 
-namespace cuvmm::tour {
+namespace cuvmm::command {
 namespace {
 
-TEST(TourProgressLine, ShowsTheShare) {
+TEST(ProgressLine, ShowsTheShare) {
   EXPECT_EQ(progress_line(0, 200, "read"), "[..............................]   0 %  read");
   EXPECT_EQ(progress_line(100, 200, "4.16.2"), "[###############...............]  50 %  4.16.2");
   EXPECT_EQ(progress_line(200, 200, ""), "[##############################] 100 %  ");
 }
 
-TEST(TourProgressLine, StaysWithinItsBounds) {
+TEST(ProgressLine, StaysWithinItsBounds) {
   EXPECT_EQ(progress_line(300, 200, ""), progress_line(200, 200, ""));
   EXPECT_EQ(progress_line(0, 0, ""), progress_line(200, 200, ""));
 }
 
-TEST(TourProgress, DrawsOverItsLineAndWipesIt) {
+TEST(Progress, DrawsOverItsLineAndWipesIt) {
   std::string terminal;
   {
     Progress progress(10, [&](const std::string& text) { terminal += text; });
@@ -29,7 +29,7 @@ TEST(TourProgress, DrawsOverItsLineAndWipesIt) {
   EXPECT_EQ(terminal, "\r" + progress_line(5, 10, "x") + "\r" + std::string(length, ' ') + "\r");
 }
 
-TEST(TourProgress, IsDrawnAnewAfterAWipe) {
+TEST(Progress, IsDrawnAnewAfterAWipe) {
   std::string terminal;
   Progress progress(10, [&](const std::string& text) { terminal += text; });
   progress.advance(5);
@@ -41,7 +41,7 @@ TEST(TourProgress, IsDrawnAnewAfterAWipe) {
   EXPECT_EQ(terminal, "\r" + progress_line(10, 10, ""));
 }
 
-TEST(TourProgress, DrawsNothingWithoutATerminal) {
+TEST(Progress, DrawsNothingWithoutATerminal) {
   EXPECT_FALSE(terminal_writer(1));  // too little to be noticed, wherever standard error goes
   Progress progress(10);
   progress.advance(5);
@@ -49,4 +49,4 @@ TEST(TourProgress, DrawsNothingWithoutATerminal) {
 }
 
 }  // namespace
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::command

@@ -1,0 +1,266 @@
+// Allocations that need memory mapped.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "backoff.hpp"
+#include "clean_up.hpp"
+#include "pool/device_pool.hpp"
+#include "refusal.hpp"
+
+namespace cuvmm::pool {
+
+using driver::EntryPoint;
+using driver::try_call;
+
+namespace {
+
+// Threads that lack memory hear of each other's attempts, and try again, but not for ever.
+constexpr int most_rounds = 64;
+
+// Counts the thread among those that have memory out of the books. With the lock at both ends.
+class InFlight {
+ public:
+  InFlight(std::mutex& mutex, std::size_t& count) : mutex_(mutex), count_(count) {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+  }
+  ~InFlight() {
+    const std::lock_guard lock(mutex_);
+    --count_;
+  }
+  InFlight(const InFlight&) = delete;
+  InFlight& operator=(const InFlight&) = delete;
+  InFlight(InFlight&&) = delete;
+  InFlight& operator=(InFlight&&) = delete;
+
+ private:
+  std::mutex& mutex_;
+  std::size_t& count_;
+};
+
+}  // namespace
+
+// First what the device is done with by now; then, for a little while, what it will soon be done with; then more
+// memory; and where there is none, all that was freed, however long that takes within reason.
+Result<std::size_t> DevicePool::allocate_cold(const Request& request) {
+  // No wait will help.
+  if (request.rounded > device_bytes_ || (budget_->limit() != 0 && request.rounded > budget_->limit()))
+    return out_of_memory(request, {});
+  const auto found = [&]() -> std::optional<std::size_t> {
+    const Lock lock(mutex_);
+    const auto offset = take(request);
+    if (offset) count_allocation(request, true);
+    return offset;
+  };
+  const auto deadline = deadline_after(setting_.options.reuse_wait);
+  poll();
+  for (;;) {
+    if (const auto offset = found()) return *offset;
+    {
+      const Lock lock(mutex_);
+      if (idle_bytes() >= request.rounded || !waiting_may_help()) break;
+    }
+    if (Clock::now() >= deadline || !wait_for_progress(deadline)) break;
+  }
+  auto grown = grow(request, false);
+  if (grown || !is_shortage(grown.failure())) return grown;
+  const auto last = deadline_after(setting_.options.pressure_wait);
+  for (int round = 1;; ++round) {
+    if (const auto offset = found()) return *offset;
+    grown = grow(request, true);
+    if (grown || !is_shortage(grown.failure())) return grown;
+    if (round == most_rounds || !wait_for_progress(last)) return out_of_memory(request, grown.failure());
+  }
+}
+
+Result<std::size_t> DevicePool::grow(const Request& request, bool sparing) {
+  const InFlight here(mutex_, in_flight_);
+  return is_large(request.rounded) ? grow_spans(request, sparing) : grow_packed(request, sparing);
+}
+
+// How large the chunks are that packed allocations get: small, so that free ones are easily found, but not many.
+std::size_t DevicePool::packed_chunk() const {
+  const Lock lock(mutex_);
+  std::size_t mapped = 0;
+  for (const auto& [offset, chunk] : packed_.chunks()) mapped += chunk.bytes();
+  return granularity_ * std::clamp<std::size_t>(std::bit_floor(mapped / granularity_ / 512), 1, 16);
+}
+
+Result<std::size_t> DevicePool::grow_packed(const Request& request, bool sparing) {
+  std::optional<PackedSpace::Window> window;
+  {
+    const Lock lock(mutex_);
+    window = packed_.open(request.rounded, request.stream->number);
+  }
+  if (!window) return out_of_addresses(request);
+  const std::size_t largest = packed_chunk();
+  std::vector<std::vector<Chunk>> backed;
+  std::optional<Failure> failure;
+  for (const Place& place : window->unmapped) {
+    auto chunks = back(place, largest, sparing);
+    if (!chunks) {
+      failure = chunks.failure();
+      break;
+    }
+    backed.push_back(std::move(chunks).value());
+  }
+  if (failure)
+    for (auto& chunks : backed) unmap_again(chunks);
+  const Lock lock(mutex_);
+  if (failure) {
+    packed_.close(*window);
+    for (const auto& [offset, chunk] : quarantine_)
+      if (offset < border_) packed_.shut({offset, chunk.bytes()});
+    return std::move(*failure);
+  }
+  for (std::size_t i = 0; i < backed.size(); ++i) {
+    std::size_t offset = window->unmapped[i].offset;
+    for (Chunk& each : backed[i]) {
+      const std::size_t bytes = each.bytes();
+      packed_.add(offset, std::move(each));
+      offset += bytes;
+    }
+  }
+  packed_.let(*window, request.tenant());
+  count_allocation(request, window->unmapped.empty());
+  return window->place.offset;
+}
+
+Result<std::size_t> DevicePool::grow_spans(const Request& request, bool sparing) {
+  const auto addresses = [&] {
+    const Lock lock(mutex_);
+    return spans_.take_addresses(request.rounded);
+  };
+  auto offset = addresses();
+  if (!offset) {
+    loosen();
+    offset = addresses();
+  }
+  if (!offset) return out_of_addresses(request);
+  auto chunks = back({border_ + *offset, request.rounded}, SIZE_MAX, sparing);
+  const Lock lock(mutex_);
+  if (!chunks) {
+    give_addresses_outside_quarantine({border_ + *offset, request.rounded});
+    return chunks.failure();
+  }
+  spans_.add(*offset, std::move(chunks).value(), request.tenant());
+  count_allocation(request, false);
+  return border_ + *offset;
+}
+
+// Memory behind all of the place, in chunks of at most that size.
+Result<std::vector<Chunk>> DevicePool::back(const Place& place, std::size_t largest, bool sparing) {
+  auto pieces = gather(place.bytes, largest, sparing);
+  if (!pieces) return pieces.failure();
+  return map(place, std::move(pieces).value());
+}
+
+Result<std::vector<Chunk>> DevicePool::map(const Place& place, std::vector<SharedPhysicalMemory>&& pieces) {
+  std::vector<Chunk> chunks;
+  chunks.reserve(pieces.size());
+  std::optional<Failure> failure;
+  std::size_t offset = place.offset;
+  for (const SharedPhysicalMemory& each : pieces) {
+    auto mapping = Mapping::try_create(reservation_, offset, each.memory());
+    if (!mapping) {
+      failure = mapping.failure();
+      break;
+    }
+    chunks.push_back({each, std::move(mapping).value()});
+    offset += each.size();
+  }
+  if (!failure) {
+    const auto granted =
+        try_call<EntryPoint::cuMemSetAccess>(setting_.driver.interface(), (reservation_.address() + place.offset).value,
+                                             place.bytes, grants_.data(), grants_.size());
+    if (!granted) failure = granted.failure();
+  }
+  {
+    const Lock lock(mutex_);
+    numbers_.calls.map += chunks.size();
+    numbers_.mappings += chunks.size();
+    ++numbers_.calls.set_access;
+  }
+  if (!failure) return chunks;
+  std::vector<SharedPhysicalMemory> rest(pieces.begin() + static_cast<std::ptrdiff_t>(chunks.size()), pieces.end());
+  unmap_again(chunks);
+  keep_loose(rest);
+  return std::move(*failure);
+}
+
+// What nobody has used yet. What the driver does not unmap keeps its addresses, out of use.
+void DevicePool::unmap_again(std::vector<Chunk>& chunks) {
+  std::vector<SharedPhysicalMemory> pieces;
+  std::vector<Chunk> stuck;
+  for (Chunk& each : chunks) {
+    try {
+      each.mapping.unmap();
+      pieces.push_back(std::move(each.memory));
+    } catch (const Error& error) {
+      report_cleanup_failure(error.failure());
+      stuck.push_back(std::move(each));
+    }
+  }
+  keep_loose(pieces);
+  const Lock lock(mutex_);
+  numbers_.calls.unmap += chunks.size();
+  numbers_.mappings -= pieces.size();
+  for (Chunk& each : stuck)
+    quarantine_.emplace(each.mapping.address().value - reservation_.address().value, std::move(each));
+  chunks.clear();
+}
+
+void DevicePool::give_addresses_outside_quarantine(const Place& place) {
+  std::size_t begin = place.offset;
+  const auto give_up_to = [&](std::size_t end) {
+    if (end > begin) spans_.give_addresses({begin - border_, end - begin});
+  };
+  for (auto each = quarantine_.lower_bound(place.offset); each != quarantine_.end() && each->first < place.end();
+       ++each) {
+    give_up_to(each->first);
+    begin = each->first + each->second.bytes();
+  }
+  give_up_to(place.end());
+}
+
+Failure DevicePool::out_of_memory(const Request& request, const Failure& cause) const {
+  const PoolStatistics now = statistics();
+  Failure failure = cause;
+  failure.kind = ErrorKind::out_of_device_memory;
+  failure.call = "Pool::allocate";
+  failure.arguments =
+      fmt::format("bytes = {} ({}), device = {}", request.asked, format_bytes(request.asked), device_.ordinal().value);
+  failure.rule = fmt::format(
+      "No memory is left after waiting for the device and recycling: {} exist for the pool, of which {} are live in {} "
+      "allocations, {} wait for the device, {} can still be trimmed or recycled; the largest hole has {}",
+      format_bytes(now.reserved_bytes), format_bytes(now.live_bytes), now.live_allocations,
+      format_bytes(now.pending_bytes), format_bytes(now.recyclable_bytes), format_bytes(now.largest_hole));
+  if (budget_->limit() != 0) failure.rule += fmt::format("; the budget is {}", format_bytes(budget_->limit()));
+  if (!cause.rule.empty()) failure.rule += fmt::format(". What was missing: {}", cause.rule);
+  failure.way_out = budget_->limit() != 0 && now.reserved_bytes + request.rounded > budget_->limit()
+                        ? "Free allocations, or make the pool with a larger budget"
+                        : "Free allocations of this pool, or memory that others hold at the device";
+  failure.asked_bytes = request.asked;
+  failure.rounded_bytes = request.rounded;
+  failure.live_bytes = now.live_bytes;
+  failure.recyclable_bytes = now.recyclable_bytes;
+  failure.largest_hole_bytes = now.largest_hole;
+  return failure;
+}
+
+Failure DevicePool::out_of_addresses(const Request& request) const {
+  Failure failure;
+  failure.kind = ErrorKind::out_of_address_space;
+  failure.call = "Pool::allocate";
+  failure.arguments = fmt::format("bytes = {} ({})", request.asked, format_bytes(request.asked));
+  failure.rule = fmt::format("The pool has reserved {} of addresses, and no {} side by side are left",
+                             format_bytes(reservation_.size()), format_bytes(request.rounded));
+  failure.way_out = "Free allocations, or make the pool where more addresses are free";
+  failure.asked_bytes = request.asked;
+  failure.rounded_bytes = request.rounded;
+  return failure;
+}
+
+}  // namespace cuvmm::pool

@@ -1,0 +1,130 @@
+// Asking what the device has done. Nothing is recorded as long as nobody wants what was freed on another stream.
+#include "backoff.hpp"
+#include "pool/device_pool.hpp"
+
+namespace cuvmm::pool {
+
+void DevicePool::poll() {
+  Streams asked;
+  {
+    const Lock lock(mutex_);
+    for (const auto& each : streams_) {
+      if (!each || !each->has_unripe() || each->being_asked) continue;
+      asked.push_back(each);
+      each->being_asked = true;
+    }
+  }
+  for (const auto& each : asked) ask(*each);
+  ask_deferred();
+}
+
+// What the stream was given so far. Of a capture that it is in, only a pool for captures has memory that the graph
+// uses.
+PendingWork DevicePool::work_of(PoolStream& stream) const {
+  PendingWork work = stream.uses.so_far();
+  if (!setting_.for_capture)
+    for (const CaptureId capture : work.held_captures()) stream.uses.graph_gone(capture);
+  return work;
+}
+
+void DevicePool::ask(PoolStream& stream) {
+  // What is done may have been asked for long ago: then once more, for what was freed since.
+  for (int round = 0; round < 2; ++round) {
+    std::optional<PendingWork> work;
+    std::uint64_t at = 0;
+    {
+      const Lock lock(mutex_);
+      work = std::exchange(stream.asked, std::nullopt);
+      at = work ? stream.asked_at : stream.freed;
+      if (!work) ++numbers_.calls.events;
+    }
+    bool done = false;
+    try {
+      if (!work) work = work_of(stream);
+      done = work->is_done();
+    } catch (const std::bad_alloc&) {  // asked another time
+    }
+    const Lock lock(mutex_);
+    if (done) {
+      stream.done = std::max(stream.done, at);
+      packed_.ripen(stream.number, at);
+      spans_.ripen(stream.number, at);
+      ++progress_;
+    } else if (work) {
+      stream.asked = std::move(work);
+      stream.asked_at = at;
+    }
+    stream.being_asked = done && round == 0 && stream.has_unripe();
+    if (!stream.being_asked) return;
+  }
+}
+
+void DevicePool::ask_deferred() {
+  std::list<Deferred> asked;
+  {
+    const Lock lock(mutex_);
+    asked.swap(deferred_);
+    asking_deferred_ += asked.empty() ? 0 : 1;
+  }
+  if (asked.empty()) return;
+  std::list<Deferred> done;
+  for (auto each = asked.begin(); each != asked.end();) {
+    const auto next = std::next(each);
+    if (each->work.is_done()) done.splice(done.end(), asked, each);
+    each = next;
+  }
+  const Lock lock(mutex_);
+  --asking_deferred_;
+  for (const Deferred& each : done) give(each.offset, {});
+  if (!done.empty()) ++progress_;
+  deferred_.splice(deferred_.begin(), asked);
+}
+
+bool DevicePool::waiting_may_help() const {
+  if (in_flight_ != 0 || asking_deferred_ != 0 || !deferred_.empty()) return true;
+  for (const auto& each : streams_)
+    if (each && each->has_unripe()) return true;
+  return false;
+}
+
+bool DevicePool::wait_for_progress(Clock::time_point deadline) {
+  std::uint64_t before = 0;
+  std::size_t others = 0;
+  {
+    const Lock lock(mutex_);
+    before = progress_;
+    others = in_flight_;
+  }
+  for (Backoff backoff;; backoff.pause(deadline)) {
+    poll();
+    {
+      const Lock lock(mutex_);
+      if (progress_ != before || in_flight_ < others) return true;
+      if (!waiting_may_help()) return false;
+    }
+    if (Clock::now() >= deadline) return false;
+  }
+}
+
+// Captures end with their graphs, of which the caller says that they are gone.
+bool DevicePool::drain(Clock::time_point deadline) {
+  Streams streams;
+  {
+    const Lock lock(mutex_);
+    streams = streams_;
+  }
+  for (const auto& each : streams) {
+    if (!each) continue;
+    for (const CaptureId capture : each->uses.so_far().held_captures()) each->uses.graph_gone(capture);
+  }
+  for (;;) {
+    poll();
+    {
+      const Lock lock(mutex_);
+      if (!waiting_may_help()) return numbers_.live_allocations == 0;
+    }
+    if (!wait_for_progress(deadline) && Clock::now() >= deadline) return false;
+  }
+}
+
+}  // namespace cuvmm::pool

@@ -1,0 +1,174 @@
+#include "cuvmm/pool/tagged_allocations.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "refusal.hpp"
+
+namespace cuvmm {
+
+class TaggedAllocations::Impl {
+ public:
+  Impl(const Pool& pool, const SleepableMemoryOptions& options)
+      : driver_(pool.driver()),
+        source_(pool.source()),
+        options_(pool.options()),
+        queue_(RetireQueue::create(driver_)),
+        memory_(SleepableMemory::create(driver_, options)) {
+    source_->drain_under_pressure(queue_);
+  }
+
+  struct Allocation {
+    SleepableRange range;
+    std::size_t bytes = 0;
+  };
+
+  DeviceAddress allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream, const SleepPolicy& policy,
+                         DeviceOrdinal device);
+  [[nodiscard]] std::shared_ptr<Allocation> at(std::string_view call, DeviceAddress address) const;
+  void free(DeviceAddress address);
+  [[nodiscard]] std::optional<TaggedAllocation> describe(DeviceAddress address) const;
+  [[nodiscard]] std::size_t live_bytes(const std::string& tag) const;
+  [[nodiscard]] SleepableMemory& memory() noexcept { return memory_; }
+  [[nodiscard]] const PoolOptions& options() const noexcept { return options_; }
+  void poll() { queue_->poll(); }
+
+ private:
+  [[nodiscard]] Failure unknown(std::string_view call, DeviceAddress address) const;
+
+  const Driver driver_;
+  const std::shared_ptr<PhysicalSource> source_;
+  const PoolOptions options_;
+  const std::shared_ptr<RetireQueue> queue_;
+  SleepableMemory memory_;
+  mutable std::mutex mutex_;  // guards the map alone
+  std::map<DeviceAddress, std::shared_ptr<Allocation>> all_;
+};
+
+DeviceAddress TaggedAllocations::Impl::allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream,
+                                                const SleepPolicy& policy, DeviceOrdinal device) {
+  constexpr std::string_view call = "TaggedAllocations::allocate";
+  if (bytes == 0) raise(invalid_use(call, "bytes = 0", "An allocation has a size", "Ask for 1 byte at least"));
+  if (std::find(options_.devices.begin(), options_.devices.end(), device) == options_.devices.end())
+    raise(invalid_use(call, fmt::format("device = {}", device.value), "The pool was not made for that device",
+                      "Name it in PoolOptions::devices"));
+  queue_->poll();
+  const Location location = Location::device(device);
+  std::vector<AccessGrant> grants{{location}};
+  for (const AccessGrant& each : options_.grants)
+    if (each.location != location) grants.push_back(each);
+  auto range = MappedRange::create(driver_, {.capacity = bytes,
+                                             .memory = {.location = location},
+                                             .grants = std::move(grants),
+                                             .chunks = ChunkPolicy::exact(),
+                                             .source = source_,
+                                             .retire_queue = queue_});
+  range.append(bytes);
+  range.used_on(stream);
+  const DeviceAddress address = range.address();
+  auto made = std::make_shared<Allocation>(Allocation{memory_.add(tag, std::move(range), policy), bytes});
+  const std::lock_guard lock(mutex_);
+  all_.emplace(address, std::move(made));
+  return address;
+}
+
+Failure TaggedAllocations::Impl::unknown(std::string_view call, DeviceAddress address) const {
+  return invalid_use(call, fmt::format("address = {:#x}", address.value),
+                     "No allocation begins there: it was freed before, or never given out",
+                     "Pass an address that allocate() returned");
+}
+
+std::shared_ptr<TaggedAllocations::Impl::Allocation> TaggedAllocations::Impl::at(std::string_view call,
+                                                                                 DeviceAddress address) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = all_.find(address);
+  if (found == all_.end()) raise(unknown(call, address));
+  return found->second;
+}
+
+// What it owns is given back after the lock.
+void TaggedAllocations::Impl::free(DeviceAddress address) {
+  decltype(all_)::node_type freed;
+  {
+    const std::lock_guard lock(mutex_);
+    freed = all_.extract(address);
+  }
+  if (!freed) raise(unknown("TaggedAllocations::free", address));
+}
+
+std::optional<TaggedAllocation> TaggedAllocations::Impl::describe(DeviceAddress address) const {
+  const std::lock_guard lock(mutex_);
+  const auto next = all_.upper_bound(address);
+  if (next == all_.begin()) return std::nullopt;
+  const auto& [begin, allocation] = *std::prev(next);
+  if (address.value - begin.value >= allocation->bytes) return std::nullopt;
+  return TaggedAllocation{begin, allocation->bytes, allocation->range.tag()};
+}
+
+std::size_t TaggedAllocations::Impl::live_bytes(const std::string& tag) const {
+  std::size_t bytes = 0;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [address, allocation] : all_)
+    if (allocation->range.tag() == tag) bytes += allocation->bytes;
+  return bytes;
+}
+
+TaggedAllocations::TaggedAllocations(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+TaggedAllocations::TaggedAllocations(TaggedAllocations&&) noexcept = default;
+TaggedAllocations& TaggedAllocations::operator=(TaggedAllocations&&) noexcept = default;
+TaggedAllocations::~TaggedAllocations() = default;
+
+TaggedAllocations TaggedAllocations::create(const Pool& pool, const SleepableMemoryOptions& options) {
+  return TaggedAllocations(std::make_unique<Impl>(pool, options));
+}
+
+DeviceAddress TaggedAllocations::allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream,
+                                          const SleepPolicy& policy) {
+  Impl& impl = owned(impl_, "TaggedAllocations::allocate", "allocations");
+  return impl.allocate(tag, bytes, stream, policy, impl.options().devices.front());
+}
+
+DeviceAddress TaggedAllocations::allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream,
+                                          const SleepPolicy& policy, DeviceOrdinal device) {
+  return owned(impl_, "TaggedAllocations::allocate", "allocations").allocate(tag, bytes, stream, policy, device);
+}
+
+void TaggedAllocations::used_on(DeviceAddress address, CUstream_st* stream) {
+  constexpr std::string_view call = "TaggedAllocations::used_on";
+  owned(impl_, call, "allocations").at(call, address)->range.range().used_on(stream);
+}
+
+void TaggedAllocations::free(DeviceAddress address) {
+  Impl& impl = owned(impl_, "TaggedAllocations::free", "allocations");
+  impl.free(address);
+  impl.poll();
+}
+
+SleepReport TaggedAllocations::sleep(const std::string& tag, const SleepOptions& options) {
+  return owned(impl_, "TaggedAllocations::sleep", "allocations").memory().sleep(tag, options);
+}
+
+WakeReport TaggedAllocations::wake(const std::string& tag) {
+  return owned(impl_, "TaggedAllocations::wake", "allocations").memory().wake(tag);
+}
+
+GroupState TaggedAllocations::state(const std::string& tag) const {
+  return owned(impl_, "TaggedAllocations::state", "allocations").memory().state(tag);
+}
+
+std::vector<std::string> TaggedAllocations::tags() const {
+  return owned(impl_, "TaggedAllocations::tags", "allocations").memory().tags();
+}
+
+std::optional<TaggedAllocation> TaggedAllocations::describe(DeviceAddress address) const {
+  return owned(impl_, "TaggedAllocations::describe", "allocations").describe(address);
+}
+
+std::size_t TaggedAllocations::live_bytes(const std::string& tag) const {
+  return owned(impl_, "TaggedAllocations::live_bytes", "allocations").live_bytes(tag);
+}
+
+}  // namespace cuvmm

@@ -1,0 +1,126 @@
+#include "pool/packed_space.hpp"
+
+#include <gtest/gtest.h>
+
+#include "pool/span_space.hpp"
+
+namespace cuvmm::pool {
+namespace {
+
+using State = PackedSpace::State;
+
+constexpr std::size_t granule = 4096;
+
+// Blocks tile the space, and free neighbours of one owner are one.
+void expect_sound(const PackedSpace& space, std::size_t bytes) {
+  std::size_t end = 0;
+  const PackedSpace::Block* before = nullptr;
+  for (const auto& [offset, block] : space.blocks()) {
+    EXPECT_EQ(offset, end);
+    EXPECT_NE(block.bytes, 0u);
+    if (before != nullptr && before->state == block.state && block.state == State::free) {
+      EXPECT_NE(before->claim.stream, block.claim.stream);
+    }
+    end += block.bytes;
+    before = &block;
+  }
+  EXPECT_EQ(end, bytes);
+}
+
+class PackedSpaceTest : public testing::Test {
+ protected:
+  ~PackedSpaceTest() override { expect_sound(space_, 64 * granule); }
+
+  // Memory is there as soon as it is asked for.
+  std::size_t allocate(std::size_t bytes, StreamNumber stream = 1) {
+    const Tenant tenant{stream, bytes};
+    if (const auto found = space_.take(bytes, tenant)) return *found;
+    const auto window = space_.open(bytes, stream);
+    EXPECT_TRUE(window);
+    space_.let(*window, tenant);
+    return window->place.offset;
+  }
+
+  PackedSpace space_{64 * granule, granule};
+};
+
+TEST_F(PackedSpaceTest, PacksSideBySideAndMapsWholeGranules) {
+  const auto window = space_.open(512, 1);
+  ASSERT_TRUE(window);
+  EXPECT_EQ(window->place.offset, 0u);
+  ASSERT_EQ(window->unmapped.size(), 1u);
+  EXPECT_EQ(window->unmapped[0].bytes, granule);
+  space_.let(*window, {1, 500});
+  EXPECT_EQ(allocate(1024), 512u);
+  EXPECT_EQ(allocate(granule), 1536u) << "the end of the granule serves the next";
+  EXPECT_EQ(space_.at(600)->first, 512u);
+}
+
+TEST_F(PackedSpaceTest, TheSmallestHoleThatFitsIsTaken) {
+  const std::size_t large = allocate(8 * 512), wall = allocate(512), small = allocate(2 * 512), end = allocate(512);
+  space_.give(large, {1, 1});
+  space_.give(small, {1, 2});
+  EXPECT_EQ(allocate(2 * 512), small);
+  EXPECT_EQ(allocate(5 * 512), large);
+  EXPECT_LT(wall, end);
+}
+
+TEST_F(PackedSpaceTest, WhatAStreamFreedIsItsOwnUntilItIsRipe) {
+  const std::size_t first = allocate(granule), wall = allocate(512);
+  space_.give(first, {1, 5});
+  EXPECT_NE(allocate(granule, 2), first);
+  space_.ripen(1, 4);
+  EXPECT_NE(allocate(granule, 2), first);
+  space_.ripen(1, 5);
+  EXPECT_EQ(allocate(granule, 2), first);
+  EXPECT_EQ(wall, granule);
+}
+
+TEST_F(PackedSpaceTest, AWindowTakesTheFewestGranules) {
+  const std::size_t first = allocate(granule), second = allocate(2 * granule), wall = allocate(granule);
+  space_.give(first, {});
+  space_.give(second, {});
+  space_.vacate({second, granule});
+  const auto window = space_.open(3 * granule, 1);
+  ASSERT_TRUE(window);
+  EXPECT_EQ(window->place.offset, first);
+  ASSERT_EQ(window->unmapped.size(), 1u);
+  EXPECT_EQ(window->unmapped[0].offset, second);
+  space_.close(*window);
+  EXPECT_EQ(space_.at(second)->second.state, State::unmapped);
+  EXPECT_EQ(space_.at(first)->second.state, State::free);
+  EXPECT_EQ(wall, 3 * granule);
+}
+
+TEST_F(PackedSpaceTest, ADetainedBlockIsNeitherLiveNorFree) {
+  const std::size_t only = allocate(granule);
+  space_.detain(only);
+  EXPECT_FALSE(space_.take(512, {1, 512}));
+  space_.readmit(only, {1, granule});
+  EXPECT_EQ(space_.at(only)->second.state, State::live);
+  space_.give(only, {});
+  EXPECT_EQ(space_.take(512, {2, 512}), only);
+}
+
+TEST_F(PackedSpaceTest, NoWindowIsFoundWhereThereIsNoRoom) {
+  EXPECT_FALSE(space_.open(64 * granule + 1, 1));
+  allocate(60 * granule);
+  EXPECT_FALSE(space_.open(5 * granule, 1));
+  EXPECT_TRUE(space_.take(512, {1, 512}) || space_.open(4 * granule, 1));
+}
+
+TEST(SpanSpaceTest, AddressesComeBackTogether) {
+  SpanSpace space(10 * granule);
+  const auto a = space.take_addresses(3 * granule), b = space.take_addresses(3 * granule),
+             c = space.take_addresses(4 * granule);
+  ASSERT_TRUE(a && b && c);
+  EXPECT_FALSE(space.take_addresses(granule));
+  space.give_addresses({*a, 3 * granule});
+  space.give_addresses({*c, 4 * granule});
+  EXPECT_FALSE(space.take_addresses(5 * granule));
+  space.give_addresses({*b, 3 * granule});
+  EXPECT_EQ(space.take_addresses(10 * granule), 0u);
+}
+
+}  // namespace
+}  // namespace cuvmm::pool

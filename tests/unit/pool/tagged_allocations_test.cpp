@@ -1,0 +1,100 @@
+#include "cuvmm/pool/tagged_allocations.hpp"
+
+#include <gtest/gtest.h>
+
+#include "pool_machine.hpp"
+
+namespace cuvmm {
+namespace {
+
+using namespace test;
+
+class TaggedAllocationsTest : public testing::Test {
+ protected:
+  ~TaggedAllocationsTest() override { EXPECT_TRUE(handler_.take().empty()); }
+
+  unsigned word(DeviceAddress address) {
+    unsigned seen = 0;
+    machine_.read(address, &seen, stream_);
+    machine_.finish(stream_);
+    return seen;
+  }
+
+  SafeRecordingHandler handler_;
+  PoolMachine machine_;
+  CUstream stream_ = machine_.stream();
+  Pool pool_ = Pool::create(machine_.driver());
+  TaggedAllocations tagged_ = TaggedAllocations::create(pool_);
+};
+
+TEST_F(TaggedAllocationsTest, AGroupSleepsAndWakesAtItsAddressesWithItsContent) {
+  const std::size_t before = machine_.free_memory();
+  const DeviceAddress weights = tagged_.allocate("weights", 40_MiB, stream_);
+  const DeviceAddress cache = tagged_.allocate("cache", 64_MiB, stream_, {.content = SleepingContent::discarded});
+  machine_.fill(weights + 39_MiB, 4096, 6, stream_);
+  EXPECT_EQ(tagged_.live_bytes("weights"), 40_MiB);
+  EXPECT_EQ(tagged_.sleep("weights").bytes_given_back, 40_MiB);
+  EXPECT_EQ(tagged_.state("weights"), GroupState::asleep);
+  EXPECT_EQ(tagged_.state("cache"), GroupState::awake);
+  EXPECT_EQ(machine_.free_memory(), before - 64_MiB);
+  EXPECT_THROW(tagged_.used_on(weights, stream_), InvalidUse);
+  tagged_.sleep("cache");
+  EXPECT_EQ(machine_.free_memory(), before);
+  EXPECT_EQ(tagged_.wake("weights").bytes_restored, 40_MiB);
+  EXPECT_EQ(word(weights + 39_MiB), 6u);
+  EXPECT_EQ(tagged_.wake("cache").lost.size(), 1u);
+  EXPECT_EQ(tagged_.describe(cache + 5)->tag, "cache");
+  tagged_.free(weights);
+  EXPECT_THROW(tagged_.free(weights), InvalidUse);
+  EXPECT_THROW(tagged_.free(cache + 5), InvalidUse);
+  EXPECT_FALSE(tagged_.describe(weights));
+  tagged_.free(cache);
+  EXPECT_EQ(tagged_.tags(), std::vector<std::string>{});
+}
+
+TEST_F(TaggedAllocationsTest, C05_MemoryThatCameBackUnderAnotherTagStaysAwakeWithThatOne) {
+  const DeviceAddress first = tagged_.allocate("first", 64_MiB, stream_);
+  const DeviceAddress kept = tagged_.allocate("first", 2_MiB, stream_);
+  machine_.finish(stream_);
+  tagged_.free(first);
+  const DeviceAddress second = tagged_.allocate("second", 64_MiB, stream_);
+  machine_.fill(second, 4096, 8, stream_);
+  EXPECT_EQ(tagged_.sleep("first").bytes_given_back, 2_MiB) << "only what lives under that tag";
+  EXPECT_EQ(tagged_.state("second"), GroupState::awake);
+  EXPECT_EQ(word(second), 8u);
+  machine_.fill(second + 63_MiB, 4096, 9, stream_);
+  tagged_.wake("first");
+  EXPECT_EQ(word(second + 63_MiB), 9u);
+  tagged_.free(kept);
+  tagged_.free(second);
+}
+
+TEST_F(TaggedAllocationsTest, WhatIsFreeInThePoolIsGivenUpForThem) {
+  const std::size_t most = machine_.free_memory() / 2_MiB * 2_MiB;
+  pool_.free(pool_.allocate(most - 64_MiB, stream_), stream_);
+  machine_.finish(stream_);
+  const DeviceAddress large = tagged_.allocate("weights", 1_GiB, stream_);
+  EXPECT_LT(pool_.statistics().reserved_bytes, most - 64_MiB);
+  tagged_.free(large);
+}
+
+TEST_F(TaggedAllocationsTest, WorkIsWaitedForBeforeTheMemoryGoes) {
+  const DeviceAddress used = tagged_.allocate("weights", 4_MiB, stream_);
+  const CUstream other = machine_.stream();
+  tagged_.used_on(used, other);
+  std::uint32_t* const held = machine_.hold(other);
+  machine_.fill(used, 4_MiB, 1, other);
+  tagged_.free(used);  // the strict machine refuses to unmap it now
+  machine_.let_go(held, other);
+}
+
+TEST_F(TaggedAllocationsTest, RefusesWhatCannotBe) {
+  EXPECT_THROW((void)tagged_.allocate("", 1, stream_), InvalidUse);
+  EXPECT_THROW((void)tagged_.allocate("weights", 0, stream_), InvalidUse);
+  EXPECT_THROW((void)tagged_.allocate("weights", 1, stream_, {}, DeviceOrdinal{3}), InvalidUse);
+  EXPECT_THROW((void)tagged_.state("weights"), InvalidUse);
+  tagged_.free(tagged_.allocate("weights", 1, stream_));
+}
+
+}  // namespace
+}  // namespace cuvmm
