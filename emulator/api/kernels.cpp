@@ -198,7 +198,7 @@ Answer EmulatedDriver::launch(const StreamEntry& entry, const HostKernel& kernel
                    who = model::Accessor::device(entry.context->device)]() mutable {
     // What is watched goes with the launch: begun anew for each of a graph's, which are copies of one operation.
     if (tries == 0) watched = std::make_shared<WatchedLaunch>(machine_.aliases(), who.ordinal());
-    const Outcome outcome = run_kernel(kernel, shape, views, arguments, tries++, who, watched->launch());
+    Outcome outcome = run_kernel(kernel, shape, views, arguments, tries++, who, watched->launch());
     if (outcome.state != Outcome::State::again) watched = nullptr;
     return outcome;
   };

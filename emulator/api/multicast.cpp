@@ -5,7 +5,6 @@
 
 namespace cuvmm::emulator::api {
 
-using model::MulticastBind;
 using model::VirtualMemory;
 
 CUresult EmulatedDriver::cuMulticastGetGranularity(size_t* granularity, const CUmulticastObjectProp* properties,

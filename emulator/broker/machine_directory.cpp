@@ -166,7 +166,7 @@ std::string machines_of_user() {
   struct stat status {};
   const bool usable = runtime != nullptr && *runtime == '/' && ::stat(runtime, &status) == 0 &&
                       S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
-  const std::string path = usable ? std::string(runtime) + "/cuvmm" : fmt::format("/tmp/cuvmm-{}", ::geteuid());
+  std::string path = usable ? std::string(runtime) + "/cuvmm" : fmt::format("/tmp/cuvmm-{}", ::geteuid());
   static_cast<void>(make(path));
   const FileDescriptor directory = opened(path);
   if (!directory) throw_errno(path);

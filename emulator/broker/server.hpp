@@ -58,8 +58,8 @@ class Server {
   void notice_losses();
   void accept_one(memory::FileDescriptor socket);
   void refuse_one();
-  void hear(std::uint64_t connection);
-  void drop(std::uint64_t connection);
+  void hear(std::uint64_t number);
+  void drop(std::uint64_t number);
   void forget_export(MachineState::ExportId id);
   void reuse_dead_extents();
   [[nodiscard]] PlaceFile& file(const NodePlace& place);

@@ -356,9 +356,8 @@ void Scheduler::drop_pending(Lock& lock, Context& context) {
   // Streams that were destroyed go when they are drained, wherever they stand: begin anew until none has gone.
   for (std::size_t before = context.streams.size() + 1; before != context.streams.size();) {
     before = context.streams.size();
-    for (std::size_t index = 0; index < context.streams.size(); ++index) {
-      sort_out(lock, std::shared_ptr<Stream>(context.streams[index]));
-    }
+    std::size_t index = 0;
+    while (index < context.streams.size()) sort_out(lock, std::shared_ptr<Stream>(context.streams[index++]));
   }
   if (const auto legacy = context.legacy) {
     sort_out(lock, legacy);

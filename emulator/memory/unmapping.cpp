@@ -1,9 +1,9 @@
 #include "emulator/memory/unmapping.hpp"
 
 #include <sys/mman.h>
-#include <time.h>
 
 #include <cerrno>
+#include <ctime>
 
 namespace cuvmm::emulator::memory {
 

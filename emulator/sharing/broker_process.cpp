@@ -152,6 +152,7 @@ void start_broker(const broker::MachineDirectory& directory, const broker::Task&
   std::vector<std::string> words = broker::words_of(task);
   words.insert(words.begin(), program);
   std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   pid_t process = 0;

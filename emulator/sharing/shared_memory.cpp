@@ -171,8 +171,8 @@ model::Allocation& SharedMemory::adopt(Places::node_type note, const broker::Sha
 }
 
 Answer SharedMemory::import_descriptor(model::Allocation** memory, int descriptor) {
-  const Answer foreign(CUDA_ERROR_UNKNOWN, Rule::import_descriptor,
-                       "the descriptor is not open here, or is no export of this node");
+  Answer foreign(CUDA_ERROR_UNKNOWN, Rule::import_descriptor,
+                 "the descriptor is not open here, or is no export of this node");
   if (descriptor < 0 || ::fcntl(descriptor, F_GETFD) < 0) return foreign;
   settle();
   auto note = make_note();
@@ -197,8 +197,8 @@ Answer SharedMemory::export_fabric(CUmemFabricHandle* handle, model::Allocation&
 }
 
 Answer SharedMemory::import_fabric(model::Allocation** memory, const CUmemFabricHandle& handle, bool anew) {
-  const Answer gone(CUDA_ERROR_INVALID_VALUE, Rule::import_descriptor,
-                    "no memory was exported as this handle, or it is gone");
+  Answer gone(CUDA_ERROR_INVALID_VALUE, Rule::import_descriptor,
+              "no memory was exported as this handle, or it is gone");
   const auto content = read<FabricContent>(handle);
   if (!content || content->machine != machine_) return gone;
   settle();
@@ -225,8 +225,8 @@ Answer SharedMemory::import_ipc(memory::IpcRange* range, const CUipcMemHandle& h
   const auto content = read<IpcContent>(handle);
   if (!content)
     return {CUDA_ERROR_INVALID_VALUE, Rule::argument_valid, "the handle does not come from cuIpcGetMemHandle"};
-  const Answer gone(CUDA_ERROR_INVALID_VALUE, Rule::ipc_open,
-                    "the memory of the handle is gone, or is on another machine or node");
+  Answer gone(CUDA_ERROR_INVALID_VALUE, Rule::ipc_open,
+              "the memory of the handle is gone, or is on another machine or node");
   if (content->machine != machine_) return gone;
   if (content->client == client_)
     return {CUDA_ERROR_INVALID_CONTEXT, Rule::ipc_other_process, "the handle comes from this process"};

@@ -40,8 +40,8 @@ Answer SharedMemory::export_pool(int* descriptor, memory::SharedPool* pool) {
 }
 
 Answer SharedMemory::import_pool(memory::SharedPool* pool, int descriptor) {
-  const Answer foreign(CUDA_ERROR_UNKNOWN, Rule::import_descriptor,
-                       "the descriptor is not open here, or is no pool's of this node");
+  Answer foreign(CUDA_ERROR_UNKNOWN, Rule::import_descriptor,
+                 "the descriptor is not open here, or is no pool's of this node");
   if (descriptor < 0 || ::fcntl(descriptor, F_GETFD) < 0) return foreign;
   settle();
   std::map<std::uint64_t, std::size_t> note;
@@ -82,8 +82,8 @@ Answer SharedMemory::export_pool_range(CUmemPoolPtrExportData* data, std::uint64
 
 Answer SharedMemory::import_pool_range(memory::PoolRange* range, std::uint64_t pool,
                                        const CUmemPoolPtrExportData& data) {
-  const Answer unknown(CUDA_ERROR_INVALID_VALUE, Rule::pool_shared,
-                       "no allocation of this pool was exported as this, or it is gone");
+  Answer unknown(CUDA_ERROR_INVALID_VALUE, Rule::pool_shared,
+                 "no allocation of this pool was exported as this, or it is gone");
   const auto content = read<PointerContent>(data);
   if (!content || content->machine != machine_ || content->pool != pool) return unknown;
   settle();

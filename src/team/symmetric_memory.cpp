@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "refusal.hpp"
 #include "report_exception.hpp"
 #include "sharing/wire.hpp"
@@ -55,19 +53,6 @@ Result<void> require_equal(std::string_view call, const std::vector<Request>& al
 }
 
 }  // namespace
-
-std::size_t combined_granularity(std::span<const std::size_t> granularities) {
-  constexpr std::string_view call = "combined_granularity";
-  if (granularities.empty()) raise(invalid_use(call, "none", "A common multiple is one of numbers", "Pass some"));
-  std::size_t combined = 1;
-  for (const std::size_t each : granularities) {
-    if (each == 0) raise(invalid_use(call, "0", "A granularity is no less than one byte", "Ask the driver for it"));
-    const std::size_t factor = each / std::gcd(combined, each);
-    if (combined > SIZE_MAX / factor) raise(does_not_fit(call, each));
-    combined *= factor;
-  }
-  return combined;
-}
 
 class SymmetricMemory::Impl {
  public:

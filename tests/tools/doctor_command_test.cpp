@@ -125,9 +125,14 @@ TEST(DoctorCommand, ALackOfMemoryIsNotALackOfAFeature) {
 }
 
 TEST(DoctorCommand, ASwitchThatTurnsMulticastOffIsNamed) {
-  const ProgramResult result = doctor("profile=h200-580", {}, {"NVSHMEM_DISABLE_NVLS=1"});
-  EXPECT_TRUE(contains(result.output, "turns multicast off")) << result.output;
-  EXPECT_TRUE(contains(result.output, "NVSHMEM_DISABLE_NVLS=1")) << result.output;
+  for (const char* const off : {"NVSHMEM_DISABLE_NVLS=1", "CUVMM_MULTICAST=0"}) {
+    const ProgramResult result = doctor("profile=h200-580", {}, {off});
+    EXPECT_TRUE(contains(result.output, "turns multicast off")) << result.output;
+    EXPECT_TRUE(contains(result.output, off)) << result.output;
+  }
+  const ProgramResult on = doctor("profile=h200-580", {}, {"CUVMM_MULTICAST=1"});
+  EXPECT_TRUE(contains(on.output, "CUVMM_MULTICAST=1")) << on.output;
+  EXPECT_FALSE(contains(on.output, "turns multicast off")) << on.output;
 }
 
 TEST(DoctorCommand, FallsBackToTheEmulatedDriverAndSaysSo) {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <span>
 
+#include "cuvmm/granularity.hpp"
 #include "cuvmm/mapped_range.hpp"
 #include "cuvmm/team/team.hpp"
 
@@ -24,11 +24,6 @@ struct SymmetricMemoryOptions {
   // How long any wait for the device may last when memory is unmapped; see MappedRangeOptions.
   std::chrono::milliseconds device_wait{60'000};
 };
-
-// The least number that all are divisors of, for sizes and addresses that have to suit several units at once: what each
-// rank's device allocates in, and whatever else the memory is to be bound to. Throws InvalidUse for a granularity of 0,
-// for none, and where that number does not fit.
-[[nodiscard]] std::size_t combined_granularity(std::span<const std::size_t> granularities);
 
 // Each rank of a team gives memory of its device, as large as the others', and has the memory of all mapped (guide
 // 4.16.3, 4.16.4). In each rank's addresses the parts lie side by side, at the same distance everywhere, so that device

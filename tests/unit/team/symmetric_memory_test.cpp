@@ -313,19 +313,5 @@ TEST(SymmetricMemory, TheCallsMadeAreTheShortestSequence) {
   });
 }
 
-TEST(CombinedGranularity, IsTheLeastThatSuitsAll) {
-  const std::size_t units[] = {2_MiB, 2_MiB, 512_MiB};
-  EXPECT_EQ(combined_granularity(units), 512_MiB);
-  const std::size_t odd[] = {64_KiB, 96_KiB};
-  EXPECT_EQ(combined_granularity(odd), 192_KiB);
-  const std::size_t one[] = {1};
-  EXPECT_EQ(combined_granularity(one), 1u);
-  EXPECT_THROW(static_cast<void>(combined_granularity({})), InvalidUse);
-  const std::size_t zero[] = {2_MiB, 0};
-  EXPECT_THROW(static_cast<void>(combined_granularity(zero)), InvalidUse);
-  const std::size_t large[] = {SIZE_MAX, SIZE_MAX - 1};
-  EXPECT_THROW(static_cast<void>(combined_granularity(large)), InvalidUse);
-}
-
 }  // namespace
 }  // namespace cuvmm::team
