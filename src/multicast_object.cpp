@@ -26,7 +26,7 @@ constexpr std::string_view adopting = "MulticastObject::adopt";
 constexpr std::string_view adding = "MulticastObject::add_device";
 constexpr std::string_view binding = "MulticastObject::bind";
 constexpr std::string_view unbinding = "MulticastObject::unbind";
-constexpr std::string_view mapping = "MulticastObject::map";
+constexpr std::string_view placing = "MulticastObject::map";
 constexpr std::string_view closing = "MulticastObject::close";
 constexpr std::string_view granting = "MulticastMapping::grant";
 constexpr std::string_view what = "multicast object";
@@ -345,8 +345,8 @@ Result<void> MulticastObject::try_unbind(const Device& device, std::size_t offse
 }
 
 Result<MulticastMapping> MulticastObject::try_map(const AddressReservation& reservation, std::size_t offset) {
-  if (!state_) return owns_nothing(mapping, what);
-  if (auto off = turned_off(mapping)) return std::move(*off);
+  if (!state_) return owns_nothing(placing, what);
+  if (auto off = turned_off(placing)) return std::move(*off);
   auto mapped = Mapping::try_create(reservation, offset, state_->handle.memory());
   if (!mapped) return mapped.failure();
   return MulticastMapping(state_, std::move(mapped).value());
