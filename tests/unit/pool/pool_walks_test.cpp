@@ -208,12 +208,12 @@ class PoolFaults {
         insist([&] { live.emplace_back(pool->allocate(bytes, stream), stream); });
       }
       insist([&] { pool->used_on(live[0].first, second); });
-      for (const auto& [address, stream] : live) insist([&] { pool->free(address, stream); });
+      for (const auto& each : live) insist([&] { pool->free(each.first, each.second); });
       live.clear();
       for (const std::size_t bytes : {150_MiB, 20_MiB, 40_MiB, 9_MiB})
         insist([&] { live.emplace_back(pool->allocate(bytes, second), second); });
       EXPECT_LE(pool->statistics().reserved_bytes, 256_MiB);
-      for (const auto& [address, stream] : live) insist([&] { pool->free(address, stream); });
+      for (const auto& each : live) insist([&] { pool->free(each.first, each.second); });
       pool->trim(64_MiB);
       EXPECT_EQ(pool->statistics().live_bytes, 0u);
       EXPECT_EQ(pool->statistics().live_allocations, 0u);
