@@ -84,7 +84,8 @@ Pool& pool_of(int device) {
 
 int cuvmm_pool_create(int device, size_t budget, cuvmm_pool** pool) {
   return guarded([&] {
-    required(pool, "cuvmm_pool_create", "pool") = new cuvmm_pool{
+    cuvmm_pool*& made = required(pool, "cuvmm_pool_create", "pool");
+    made = new cuvmm_pool{
         Pool::create(cuvmm::pool::process_driver(), {.devices = {DeviceOrdinal{device}}, .budget = budget})};
   });
 }

@@ -66,6 +66,8 @@ class DevicePool {
   std::size_t trim(std::size_t keep_bytes, std::size_t step_bytes);
   // Waits until the device is done with all that was freed, and lets go of captures. Whether nothing is left in use.
   [[nodiscard]] bool drain(std::chrono::steady_clock::time_point deadline);
+  // It is never destroyed: what is live in it stays mapped. Allocates nothing.
+  static void keep_for_ever(std::shared_ptr<DevicePool> pool) noexcept;
 
   [[nodiscard]] bool holds(DeviceAddress address) const noexcept;
   [[nodiscard]] std::optional<PoolAllocation> describe(DeviceAddress address) const;
@@ -192,6 +194,8 @@ class DevicePool {
   std::size_t in_flight_ = 0;                       // threads that have memory out of the books
   std::uint64_t progress_ = 0;                      // grows when memory becomes free for everybody
   PoolStatistics numbers_;                          // those that are counted as they change
+  std::shared_ptr<DevicePool> itself_;              // kept for ever
+  DevicePool* kept_before_ = nullptr;               // the one that was kept before it
 };
 
 }  // namespace cuvmm::pool

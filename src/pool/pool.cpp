@@ -118,7 +118,7 @@ Pool::Impl::~Impl() {
     } catch (const std::exception&) {
       report_cleanup_failure(Failure{});
     }
-    static_cast<void>(new (std::nothrow) std::shared_ptr<DevicePool>(each));
+    DevicePool::keep_for_ever(std::move(each));
   }
 }
 
