@@ -36,10 +36,7 @@ class MulticastObjectTest : public testing::Test {
     nccl_.emplace("NCCL_NVLS_ENABLE", nullptr);
     torch_.emplace("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
     nvshmem_.emplace("NVSHMEM_DISABLE_NVLS", nullptr);
-    const auto skipped = MulticastObject::try_create(test::EmulatedMachine(test::machine("h200-multicast")).driver(),
-                                                     {.devices = 1, .bytes = unit});
-    if (!skipped && skipped.failure().reason.find("CUVMM_RESOLVE_MULTICAST=OFF") != std::string::npos)
-      GTEST_SKIP() << "this build leaves multicast out";
+    if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out: see ABuildWithoutItRefusesIt";
     make("h200-multicast", 2);
   }
 
@@ -71,6 +68,22 @@ class MulticastObjectTest : public testing::Test {
   std::shared_ptr<driver::CountingDriver> counts_;
   std::optional<Driver> driver_;
 };
+
+// Runs in every build: in one with multicast the same call is accepted.
+TEST(MulticastObjectOfABuild, ABuildWithoutItRefusesIt) {
+  const test::EnvironmentVariable own("CUVMM_MULTICAST", nullptr);
+  const test::EnvironmentVariable nccl("NCCL_NVLS_ENABLE", nullptr);
+  const test::EnvironmentVariable torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr);
+  const test::EnvironmentVariable nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);
+  const auto counts =
+      std::make_shared<driver::CountingDriver>(test::EmulatedMachine(test::machine("h200-multicast")).interface());
+  const auto created = MulticastObject::try_create(Driver::wrap(counts), {.devices = 1, .bytes = unit});
+  ASSERT_EQ(static_cast<bool>(created), static_cast<bool>(CUVMM_RESOLVE_MULTICAST));
+  if (created) return;
+  EXPECT_NE(created.failure().reason.find("CUVMM_RESOLVE_MULTICAST=OFF"), std::string::npos);
+  for (const auto& [entry, count] : counts->snapshot().called())
+    EXPECT_NE(driver::info(entry).group, driver::EntryPointGroup::multicast) << driver::name(entry);
+}
 
 TEST_F(MulticastObjectTest, IsMadeBoundMappedAndGivenBackInAnyOrder) {
   for (const char* const profile : {"h200-multicast", "h200-590"}) {
