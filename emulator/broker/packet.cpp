@@ -38,13 +38,18 @@ Packet receive_packet(int socket, std::vector<std::byte> room) {
   iovec data{packet.bytes.data(), packet.bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
   msghdr header{};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  header.msg_control = control;
-  header.msg_controllen = sizeof control;
   ssize_t count = -1;
-  do count = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  while (count < 0 && errno == EINTR);
+  // What came while Linux looked first for a packet and then for the end is behind an end that it tells: only told
+  // twice, it is the end.
+  bool told_of_the_end = false;
+  do {
+    header = {};
+    header.msg_iov = &data;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    count = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while ((count < 0 && errno == EINTR) || (count == 0 && !std::exchange(told_of_the_end, true)));
   if (count < 0) {
     const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOMEM || errno == ENOBUFS;
     packet.fate = later ? Packet::Fate::none_yet : Packet::Fate::ended;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "sharing/packet.hpp"
 
@@ -62,13 +63,18 @@ ReceivedPacket receive_now(int socket) {
   iovec data{room.data(), room.size()};
   alignas(cmsghdr) std::array<char, control_bytes> control{};
   msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
   ssize_t count = -1;
-  do count = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  while (count < 0 && errno == EINTR);
+  // Linux looks for a packet and then, having found none, for the end: what comes between the two is behind an end that
+  // has been told already. Told twice, it is the end.
+  bool told_of_the_end = false;
+  do {
+    message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    count = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while ((count < 0 && errno == EINTR) || (count == 0 && !std::exchange(told_of_the_end, true)));
   if (count < 0) {
     packet.error = errno;
     return packet;

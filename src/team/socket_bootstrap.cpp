@@ -84,18 +84,28 @@ class SocketBootstrap::Impl {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(peers_.size()); }
 
+  Result<void> meet(const Deadline& deadline) {
+    auto all = run({.call = joining, .step = "join", .meeting = true}, deadline);
+    if (!all) return all.failure();
+    return {};
+  }
+
   Result<Contributions> exchange(std::string_view call, std::string_view step, std::span<const std::byte> mine,
                                  const Deadline& deadline) {
+    return run({.call = call, .step = step, .mine = mine}, deadline);
+  }
+
+ private:
+  Result<Contributions> run(Operation operation, const Deadline& deadline) {
     if (failed_) return *failed_;
-    ++operations_;
-    if (auto sendable = require_sendable(call, step, mine.size()); !sendable) return end(sendable.failure());
-    const Operation operation{call, step, operations_, rank_, mine};
+    operation.number = ++operations_;
+    operation.rank = rank_;
+    if (auto sendable = require_sendable(operation); !sendable) return end(sendable.failure());
     auto contributions = SocketExchange(peers_, operation).run(deadline);
     if (!contributions) return end(contributions.failure());
     return contributions;
   }
 
- private:
   Failure end(Failure why) {
     if (why.way_out.empty()) why.way_out = "Form a new team: this one is at an end";
     give_up(peers_, why, operations_);
@@ -103,12 +113,14 @@ class SocketBootstrap::Impl {
     return why;
   }
 
-  static Result<void> require_sendable(std::string_view call, std::string_view step, std::size_t bytes) {
-    if (bytes > most_contribution_bytes || step.size() > most_step_bytes)
-      return invalid_use(call, fmt::format("step of {} bytes, contribution of {} bytes", step.size(), bytes),
-                         fmt::format("A step's name has at most {} bytes, and a contribution {}", most_step_bytes,
-                                     most_contribution_bytes),
-                         "Send less at a time");
+  static Result<void> require_sendable(const Operation& operation) {
+    if (operation.mine.size() > most_contribution_bytes || operation.step.size() > most_step_bytes)
+      return invalid_use(
+          operation.call,
+          fmt::format("step of {} bytes, contribution of {} bytes", operation.step.size(), operation.mine.size()),
+          fmt::format("A step's name has at most {} bytes, and a contribution {}", most_step_bytes,
+                      most_contribution_bytes),
+          "Send less at a time");
     return {};
   }
 
@@ -128,7 +140,7 @@ Result<std::unique_ptr<SocketBootstrap>> SocketBootstrap::try_join(const SocketT
   if (!peers) return peers.failure();
   std::unique_ptr<SocketBootstrap> joined(
       new SocketBootstrap(std::make_unique<Impl>(team.rank, std::move(peers).value())));
-  if (auto all = joined->impl_->exchange(joining, "join", {}, deadline); !all) return all.failure();
+  if (auto met = joined->impl_->meet(deadline); !met) return met.failure();
   return joined;
 } catch (const Error& error) {  // of the directory for the socket
   return error.failure();

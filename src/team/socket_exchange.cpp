@@ -106,7 +106,13 @@ Result<bool> SocketExchange::receive_one_from(std::size_t rank) {
     progress.ended = true;
     return false;
   }
-  if (!message) return told(failure_of_rank(name_of(rank), message.failure()));
+  if (!message) {
+    Failure end = told(failure_of_rank(name_of(rank), message.failure()));
+    if (rank == 0 || !awaits_word_of_rank_0()) return end;
+    if (!ended_silently_) ended_silently_ = std::move(end);
+    progress.ended = true;
+    return false;
+  }
   // Whoever fails in a later operation has done its part of this one.
   if (message->kind == given_up_message && last_word_in(*message).operation <= operation_.number)
     return told(failure_told_by(name_of(rank), *message));
@@ -123,6 +129,10 @@ Result<void> SocketExchange::receive_from(std::size_t rank) {
     if (!received) return received.failure();
     if (!*received) return {};
   }
+}
+
+bool SocketExchange::awaits_word_of_rank_0() const {
+  return operation_.meeting && operation_.rank != 0 && !progress_[0].received;
 }
 
 bool SocketExchange::complete() const {
@@ -153,6 +163,7 @@ Result<Contributions> SocketExchange::run(const Deadline& deadline) {
     for (std::size_t rank = 0; rank < peers_.size(); ++rank)
       if (peers_[rank])
         if (auto received = receive_from(rank); !received) return received.failure();
+    if (ended_silently_ && (is_last || !awaits_word_of_rank_0())) return std::move(*ended_silently_);
     if (complete()) return std::move(received_);
     if (is_last) return others_are_missing();
     if (auto waited = wait(deadline); !waited) return waited.failure();

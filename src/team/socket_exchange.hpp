@@ -1,6 +1,7 @@
 // One operation of a SocketBootstrap: this rank's bytes to all others, and theirs to this one.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,11 +15,12 @@ namespace cuvmm::team {
 inline constexpr std::size_t most_contribution_bytes = std::size_t{64} << 20;
 
 struct Operation {
-  std::string_view call;  // for messages
-  std::string_view step;
+  std::string_view call{};  // for messages
+  std::string_view step{};
   std::uint64_t number = 0;  // of the operations of the team
   int rank = 0;
-  std::span<const std::byte> mine;
+  std::span<const std::byte> mine{};
+  bool meeting = false;  // of ranks to which rank 0 has handed their connections out, if it has not ended before
 };
 
 // Sends and receives at once, in parts, so that no two ranks wait for room with each other, and waits in one place for
@@ -51,6 +53,8 @@ class SocketExchange {
   [[nodiscard]] Result<void> receive_from(std::size_t rank);
   [[nodiscard]] Result<bool> receive_one_from(std::size_t rank);
   [[nodiscard]] Result<void> take(std::size_t rank, const sharing::Message& message);
+  // Whether the end of another rank's connection may be that of rank 0, which had yet to hand it over.
+  [[nodiscard]] bool awaits_word_of_rank_0() const;
   [[nodiscard]] bool complete() const;
   [[nodiscard]] Result<void> wait(const sharing::Deadline& deadline) const;
 
@@ -58,6 +62,7 @@ class SocketExchange {
   const Operation& operation_;
   std::vector<Progress> progress_;
   Contributions received_;
+  std::optional<Failure> ended_silently_;  // the first end that rank 0 may have to do with
 };
 
 }  // namespace cuvmm::team

@@ -20,6 +20,7 @@ namespace {
 std::atomic<int> failing_send = 0;
 std::atomic<int> failing_receive = 0;
 std::atomic<int> error_to_answer = 0;
+std::atomic<int> receive_that_tells_the_end = 0;  // though there is more
 
 bool is_due(std::atomic<int>& countdown) {
   if (countdown == 0) return false;
@@ -48,7 +49,7 @@ ssize_t __wrap_recvmsg(int socket, msghdr* message, int flags) {
   if (socket == endless_socket) {
     message->msg_controllen = 0;
     message->msg_flags = 0;
-    if (endless_left-- == 0) return 0;
+    if (endless_left-- <= 0) return 0;
     std::copy(endless_packet.begin(), endless_packet.end(), static_cast<std::byte*>(message->msg_iov->iov_base));
     if (endless_packet[flags_in_header] == std::byte{0}) {  // its message has more packets: then the next one
       std::uint32_t index = 0;
@@ -58,6 +59,7 @@ ssize_t __wrap_recvmsg(int socket, msghdr* message, int flags) {
     }
     return static_cast<ssize_t>(endless_packet.size());
   }
+  if (is_due(receive_that_tells_the_end)) return 0;
   if (!is_due(failing_receive)) return __real_recvmsg(socket, message, flags);
   errno = error_to_answer;
   return -1;
@@ -107,6 +109,19 @@ Exchange exchange() {
   one.close();
   serving.join();
   return result;
+}
+
+// As Linux does for a packet that comes, with the end behind it, between two of its looks.
+TEST(SystemCallFailures, AnEndThatIsToldAheadOfAPacketIsNotBelieved) {
+  for (const int which : {1, 2}) {
+    auto [one, other] = DescriptorSocket::pair();
+    for (int sent = 0; sent < 2; ++sent) one.send({.kind = greeting}, Deadline::in(120s));
+    one.close();
+    receive_that_tells_the_end = which;
+    for (int received = 0; received < 2; ++received) EXPECT_EQ(other.receive(Deadline::in(120s)).kind, greeting);
+    EXPECT_EQ(receive_that_tells_the_end, 0);
+    EXPECT_THROW(static_cast<void>(other.receive(Deadline::in(120s))), PeerGone);
+  }
 }
 
 TEST(SystemCallFailures, PassingOnesAreNoFailures) {
