@@ -307,8 +307,8 @@ CUresult EmulatedDriver::cuMemSetMemPool(CUmemLocation* location, CUmemAllocatio
     if (location != nullptr && location->type > CU_MEM_LOCATION_TYPE_HOST_NUMA)
       return {CUDA_ERROR_NOT_SUPPORTED, Rule::pool_properties,
               fmt::format("location type is {}", static_cast<int>(location->type))};
-    if (Answer refused = pool_of_location(&current, location, type, false); !refused.ok())
-      return as_wrong_value(std::move(refused));
+    Answer refused = pool_of_location(&current, location, type, false);
+    if (location == nullptr || !refused.ok()) return as_wrong_value(std::move(refused));
     return set_pool_of_location(PoolLocation::of(type, *location), pool);
   });
 }

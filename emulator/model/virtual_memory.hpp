@@ -164,7 +164,8 @@ class VirtualMemory {
   Handle& add_handle(Allocation& allocation, bool imported);
   [[nodiscard]] Answer check_multicast_supported() const;
   [[nodiscard]] Answer check_multicast_properties(const CUmulticastObjectProp* properties) const;
-  [[nodiscard]] Answer find_multicast(CUmemGenericAllocationHandle value, Handle** handle) const;
+  // None, and why not, unless it is the handle of a multicast object.
+  [[nodiscard]] Handle* find_multicast(CUmemGenericAllocationHandle value, Answer& answer) const;
   [[nodiscard]] Answer find_bound_memory(const MulticastBind& wanted, Allocation** memory, std::uint64_t* offset) const;
   [[nodiscard]] Answer check_bind(const MulticastBind& wanted, const Handle& object, const Allocation& memory,
                                   std::uint64_t memory_offset) const;

@@ -85,17 +85,23 @@ Answer VirtualMemory::create_multicast(CUmemGenericAllocationHandle* handle, con
   return {};
 }
 
-Answer VirtualMemory::find_multicast(CUmemGenericAllocationHandle value, Handle** handle) const {
-  if (Answer answer = check_multicast_supported(); !answer.ok()) return answer;
-  *handle = find_handle(value);
-  if (*handle == nullptr) return dead_handle(value);
-  if ((*handle)->allocation->is_multicast()) return {};
-  return refused(CUDA_ERROR_INVALID_VALUE, Rule::multicast_handle, fmt::format("{:#x} is a handle of memory", value));
+Handle* VirtualMemory::find_multicast(CUmemGenericAllocationHandle value, Answer& answer) const {
+  answer = check_multicast_supported();
+  if (!answer.ok()) return nullptr;
+  Handle* const handle = find_handle(value);
+  if (handle == nullptr) {
+    answer = dead_handle(value);
+    return nullptr;
+  }
+  if (handle->allocation->is_multicast()) return handle;
+  answer = refused(CUDA_ERROR_INVALID_VALUE, Rule::multicast_handle, fmt::format("{:#x} is a handle of memory", value));
+  return nullptr;
 }
 
 Answer VirtualMemory::join(CUmemGenericAllocationHandle object, CUdevice device) {
-  Handle* handle = nullptr;
-  if (Answer answer = find_multicast(object, &handle); !answer.ok()) return answer;
+  Answer wrong;
+  Handle* const handle = find_multicast(object, wrong);
+  if (handle == nullptr) return wrong;
   if (device < 0 || device >= configuration_.devices)
     return refused(CUDA_ERROR_INVALID_DEVICE, Rule::device_exists,
                    fmt::format("device {} of {}", device, configuration_.devices));
@@ -217,8 +223,9 @@ Answer VirtualMemory::failure_of_bind(int device) {
 }
 
 Answer VirtualMemory::bind(const MulticastBind& wanted, bool alone) {
-  Handle* handle = nullptr;
-  if (Answer answer = find_multicast(wanted.object, &handle); !answer.ok()) return answer;
+  Answer wrong;
+  Handle* const handle = find_multicast(wanted.object, wrong);
+  if (handle == nullptr) return wrong;
   if (wanted.flags != 0)
     return refused(CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", wanted.flags));
   Allocation* memory = nullptr;
@@ -255,8 +262,9 @@ Answer VirtualMemory::bind(const MulticastBind& wanted, bool alone) {
 
 Answer VirtualMemory::unbind(CUmemGenericAllocationHandle object, CUdevice device, std::uint64_t offset,
                              std::uint64_t bytes) {
-  Handle* handle = nullptr;
-  if (Answer answer = find_multicast(object, &handle); !answer.ok()) return answer;
+  Answer wrong;
+  Handle* const handle = find_multicast(object, wrong);
+  if (handle == nullptr) return wrong;
   if (device < 0 || device >= configuration_.devices)
     return refused(CUDA_ERROR_INVALID_DEVICE, Rule::device_exists,
                    fmt::format("device {} of {}", device, configuration_.devices));

@@ -94,6 +94,23 @@ TEST(BenchCommand, GrowingTakesAsManyCallsAsItMakesChunks) {
   EXPECT_LT(calls_of(report, "DeviceBuffer, geometric without limit"), 15U);
 }
 
+TEST(BenchCommand, TakesEachTurnInAProcessOfItsOwnWhereItIsAskedTo) {
+  const Json here = report_of({"growth", "--mib", "256"});
+  const Json apart = report_of({"growth", "--mib", "256", "--own-processes"});
+  EXPECT_EQ(ways_of(apart), ways_of(here));
+  EXPECT_EQ(apart["ways"], here["ways"]);
+  EXPECT_TRUE(contains(apart["settings"][0], "2 rounds in alternating order, each turn in a process of its own"));
+}
+
+TEST(BenchCommand, RefusesProcessesForOtherReports) {
+  for (const Words& words :
+       {Words{"mapping", "--own-processes"}, Words{"--own-processes"}, Words{"growth", "mapping", "--own-processes"}}) {
+    const ProgramResult refused = bench(words);
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_TRUE(contains(refused.errors, "--own-processes is for the report growth")) << refused.errors;
+  }
+}
+
 TEST(BenchCommand, AKernelReadsWhileMemoryGrows) {
   const Json report = report_of({"reading", "--mib", "128"});
   EXPECT_EQ(report["ways"].size(), 6U);

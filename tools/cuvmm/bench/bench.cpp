@@ -34,6 +34,20 @@ void require_reports_of_options(const Options& options) {
   require(options.settings.staging_bytes.has_value(), "--staging-mib", "sleep");
   require(options.settings.threads.has_value(), "--threads", "sleep");
   require(options.settings.chunk_bytes.has_value(), "--chunk-mib", "attach");
+  if (options.settings.own_processes && options.reports != std::vector<std::string>{"growth"})
+    throw command::InputError("--own-processes is for the report growth: name that, and no other.");
+}
+
+// How this program makes the same report once more, with the same work.
+std::vector<std::string> words_for(const Options& options, bool emulated) {
+  std::vector<std::string> words{"bench", "growth", "--driver", emulated ? "emulated" : "cuda"};
+  const auto add = [&](std::string_view option, const std::string& value) {
+    words.emplace_back(option);
+    words.push_back(value);
+  };
+  add("--devices", std::to_string(options.devices));
+  if (options.settings.bytes) add("--mib", std::to_string(*options.settings.bytes >> 20));
+  return words;
 }
 
 std::string list_of_reports() {
@@ -70,6 +84,8 @@ int run_reports(const Options& options) {
   const Meter meter(opened.driver);
   const Device device = meter.driver().device(DeviceOrdinal(0));
   const CurrentContext context(device);
+  Settings settings = options.settings;
+  settings.same_again = words_for(options, meter.counts());
   Findings findings{meter.driver().description(),
                     fmt::format("device 0: {}", device.name()),
                     opened.remark,
@@ -80,7 +96,7 @@ int run_reports(const Options& options) {
   bool all = true;
   for (const ReportEntry& entry : all_reports()) {
     if (!is_chosen(options, entry.name)) continue;
-    auto report = made(entry, meter, options.settings);
+    auto report = made(entry, meter, settings);
     all = all && report;
     if (!report) continue;
     if (!options.json) command::write_out(as_page(*report, findings.counts));

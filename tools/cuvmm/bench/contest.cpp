@@ -23,11 +23,22 @@ void Turn::tell(const std::string& way, const Fact& fact) {
   }
 }
 
+void Contest::turn_of(std::size_t contender, bool counted, const ContestOptions& options,
+                      std::vector<Way>& ways) const {
+  Turn turn(meter_, ways, counted);
+  if (!options.elsewhere) return contenders_[contender](turn);
+  for (const Way& way : options.elsewhere(contender)) {
+    for (const Cost& cost : way.costs) turn.record(way.name, cost);
+    for (const Fact& fact : way.facts) turn.tell(way.name, fact);
+  }
+}
+
 void Contest::round(bool turned, bool counted, const ContestOptions& options, std::vector<Way>& ways) const {
   for (std::size_t index = 0; index < contenders_.size(); ++index) {
+    const std::size_t contender = turned ? contenders_.size() - 1 - index : index;
+    if (options.only && contender != *options.only) continue;
     if (options.pause.count() > 0) std::this_thread::sleep_for(options.pause);
-    Turn turn(meter_, ways, counted);
-    contenders_[turned ? contenders_.size() - 1 - index : index](turn);
+    turn_of(contender, counted, options, ways);
   }
 }
 
@@ -44,6 +55,7 @@ std::string in_words(const ContestOptions& options) {
     text += fmt::format(" after {} that {} not counted", options.warming_rounds,
                         options.warming_rounds == 1 ? "is" : "are");
   if (options.pause.count() > 0) text += fmt::format(", {:g} s of pause before each turn", options.pause.count());
+  if (options.elsewhere) text += ", each turn in a process of its own";
   return text;
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ struct ContestOptions {
   int rounds = 1;
   int warming_rounds = 0;                  // that are not counted
   std::chrono::duration<double> pause{0};  // before each turn
+  // Where turns are taken elsewhere: what one of the contender of that index has measured.
+  std::function<std::vector<Way>(std::size_t contender)> elsewhere{};
+  std::optional<std::size_t> only{};  // the one contender that takes its turns
 };
 
 // Contenders take turns: one turn of each is a round, and every other round goes through them in reverse order, so that
@@ -57,6 +61,7 @@ class Contest {
   [[nodiscard]] std::vector<Way> run(const ContestOptions& options);
 
  private:
+  void turn_of(std::size_t contender, bool counted, const ContestOptions& options, std::vector<Way>& ways) const;
   void round(bool turned, bool counted, const ContestOptions& options, std::vector<Way>& ways) const;
 
   const Meter& meter_;

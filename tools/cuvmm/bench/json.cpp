@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/report.hpp"
+#include "bench/unit_names.hpp"
 
 namespace cuvmm::bench {
 namespace {
@@ -19,20 +20,6 @@ Json or_null(const std::optional<Value>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-const char* unit_name(Unit unit) {
-  switch (unit) {
-    case Unit::bytes:
-      return "bytes";
-    case Unit::percent:
-      return "percent";
-    case Unit::gigabytes_a_second:
-      return "gigabytes_a_second";
-    case Unit::count:
-      break;
-  }
-  return "count";
-}
-
 template <class Amount>
 Json list(const Way& way, Amount amount) {
   Json values = Json::array();
@@ -43,7 +30,7 @@ Json list(const Way& way, Amount amount) {
 Json json_of(const Way& way, bool counts) {
   Json facts = Json::array();
   for (const Fact& each : way.facts)
-    facts.push_back({{"name", each.name}, {"value", each.value}, {"unit", unit_name(each.unit)}});
+    facts.push_back({{"name", each.name}, {"value", each.value}, {"unit", name_of(each.unit)}});
   Json json{{"name", way.name}, {"facts", facts}};
   if (counts) {
     json["driver_calls"] = list(way, [](const Cost& each) { return each.driver_calls; });

@@ -55,6 +55,9 @@ void add_options(CLI::App& command, Options& options) {
   add_size(command, "--staging-mib", settings.staging_bytes,
            "sleep: MiB of pinned memory that pageable content goes through");
   add_size(command, "--chunk-mib", settings.chunk_bytes, "attach: MiB of a chunk of the range");
+  command.add_flag("--own-processes", settings.own_processes,
+                   "growth: take each turn in a process of its own, whose memory has not been used before");
+  command.add_option("--turn-of", settings.turn_of, "One turn of such a process")->group("");  // of no use to people
   command.add_option("--threads", settings.threads, "sleep: threads that copy pageable content")
       ->option_text("N")
       ->check(CLI::Range(1U, 64U));

@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "bench/contest.hpp"
+#include "bench/own_process.hpp"
 
 namespace cuvmm::bench {
 
@@ -16,6 +19,9 @@ struct Settings {
   std::optional<unsigned> threads{};      // that copy pageable memory
   std::optional<std::size_t> staging_bytes{};
   std::optional<std::size_t> chunk_bytes{};  // of the range that is attached
+  bool own_processes = false;                // for each turn
+  std::optional<std::size_t> turn_of{};      // the contender of whom this process is one
+  std::vector<std::string> same_again{};     // how this program is asked for the same report and work once more
 };
 
 // Those of a report, unless others are given.
@@ -28,6 +34,11 @@ struct Defaults {
   ContestOptions options = meter.counts() ? defaults.on_emulator : defaults.on_gpu;
   if (settings.rounds) options.rounds = *settings.rounds;
   if (settings.pause_seconds) options.pause = std::chrono::duration<double>(*settings.pause_seconds);
+  options.only = settings.turn_of;
+  if (settings.own_processes)
+    options.elsewhere = [words = settings.same_again](std::size_t contender) {
+      return turn_in_own_process(words, contender);
+    };
   return options;
 }
 

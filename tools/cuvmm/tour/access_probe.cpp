@@ -11,9 +11,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "command/child_process.hpp"
 #include "command/driver_choice.hpp"
 #include "cuvmm/access_grant.hpp"
-#include "tour/child_process.hpp"
 #include "tour/gpu.hpp"
 
 namespace cuvmm::tour {
@@ -107,7 +107,7 @@ abi::CUresult run_in_child(const AccessProbe& probe) {
     arguments.push_back(std::to_string(flags));
   }
   if (probe.alias) arguments.emplace_back("--alias");
-  const std::string answered = output_of_self(arguments, std::chrono::minutes(1));
+  const std::string answered = command::output_of_self(arguments, std::chrono::minutes(1));
   try {
     return static_cast<abi::CUresult>(std::stoi(answered));
   } catch (const std::logic_error&) {

@@ -45,7 +45,8 @@ bool is_silence(const Failure& failure) {
 
 Party::Started Party::start(const command::DriverPlace& place, const PartyOptions& options) {
   auto [ours, theirs] = DescriptorSocket::pair();
-  auto child = std::make_unique<ChildProcess>(arguments_of(place, options), theirs.descriptor(), variable_of_faults);
+  auto child =
+      std::make_unique<command::ChildProcess>(arguments_of(place, options), theirs.descriptor(), variable_of_faults);
   return {std::move(ours), std::move(child)};
 }
 

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "command/child_process.hpp"
 #include "command/driver_choice.hpp"
 #include "cuvmm/sharing/descriptor_socket.hpp"
 #include "cuvmm/sharing/handle_exchange.hpp"
 #include "driver/abi.hpp"
-#include "tour/child_process.hpp"
 
 namespace CLI {
 class App;
@@ -70,7 +70,7 @@ class Party {
  private:
   struct Started {
     sharing::DescriptorSocket socket;
-    std::unique_ptr<ChildProcess> child;
+    std::unique_ptr<command::ChildProcess> child;
   };
   static Started start(const command::DriverPlace& place, const PartyOptions& options);
   Party(Started started, std::string name, const PartyOptions& options);
@@ -81,7 +81,7 @@ class Party {
   std::string name_;
   std::chrono::milliseconds patience_;
   sharing::DescriptorSocket socket_;
-  std::unique_ptr<ChildProcess> child_;  // ends before the connection does
+  std::unique_ptr<command::ChildProcess> child_;  // ends before the connection does
 };
 
 // The other side.

@@ -194,7 +194,7 @@ void refuse(DescriptorSocket& socket, const std::string& why) {
 }
 
 void work(const PartyCommand& party) {
-  auto socket = DescriptorSocket::adopt(UniqueDescriptor(inherited_descriptor));
+  auto socket = DescriptorSocket::adopt(UniqueDescriptor(command::inherited_descriptor));
   std::optional<Driver> driver;
   try {
     driver = command::open_driver_at(party.place, party.options.node);

@@ -11,13 +11,13 @@
 #include <stdexcept>
 #include <thread>
 
+#include "command/child_process.hpp"
 #include "command/driver_choice.hpp"
 #include "cuvmm/copy.hpp"
 #include "cuvmm/mapped_range.hpp"
 #include "driver/call.hpp"
 #include "driver/counting_driver.hpp"
 #include "tour/access_probe.hpp"
-#include "tour/child_process.hpp"
 #include "tour/content_checksum.hpp"
 #include "tour/gpu.hpp"
 #include "tour/input_file.hpp"
@@ -136,10 +136,10 @@ class UnmapTrial {
 }  // namespace
 
 UnmapAnswer run_in_child(const UnmapProbe& probe) {
-  const std::string answered =
-      output_of_self({command_name, "--driver", probe.driver == command::DriverChoice::cuda ? "cuda" : "emulated",
-                      "--devices", std::to_string(probe.devices), "--file=" + probe.file},
-                     std::chrono::minutes(1));
+  const std::string answered = command::output_of_self(
+      {command_name, "--driver", probe.driver == command::DriverChoice::cuda ? "cuda" : "emulated", "--devices",
+       std::to_string(probe.devices), "--file=" + probe.file},
+      std::chrono::minutes(1));
   std::istringstream words(answered);
   UnmapAnswer answer;
   int kernel = 0;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace cuvmm::tour {
+namespace cuvmm::command {
 
 // Runs this program with the arguments, the same environment and standard error, and nothing to read, and returns what
 // it wrote to standard output. Throws std::runtime_error if it cannot be started, if it ended by a signal or with a
@@ -44,4 +44,4 @@ class ChildProcess {
   pid_t process_;
 };
 
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::command

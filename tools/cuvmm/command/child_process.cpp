@@ -1,4 +1,4 @@
-#include "tour/child_process.hpp"
+#include "command/child_process.hpp"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -14,7 +14,7 @@
 #include <system_error>
 #include <thread>
 
-namespace cuvmm::tour {
+namespace cuvmm::command {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -199,4 +199,4 @@ void ChildProcess::kill() noexcept {
   process_ = 0;
 }
 
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::command

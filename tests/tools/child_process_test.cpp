@@ -1,3 +1,5 @@
+#include "command/child_process.hpp"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -6,9 +8,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "tour/child_process.hpp"
-
-namespace cuvmm::tour {
+namespace cuvmm::command {
 namespace {
 
 // What this program does where it is its own child.
@@ -33,24 +33,24 @@ std::string failure_of(const std::string& task, std::chrono::milliseconds deadli
   }
 }
 
-TEST(TourChildProcess, GivesWhatTheChildWrote) {
+TEST(ChildProcess, GivesWhatTheChildWrote) {
   EXPECT_EQ(output_of_self({"answer"}, long_enough), "the answer");
 }
 
-TEST(TourChildProcess, TellsHowTheChildFailed) {
+TEST(ChildProcess, TellsHowTheChildFailed) {
   EXPECT_EQ(failure_of("end with status 3", long_enough), "a child process ended with status 3");
   EXPECT_EQ(failure_of("end by a signal", long_enough), "a child process ended by signal 15");
 }
 
-TEST(TourChildProcess, EndsAChildThatGivesNoAnswerInTime) {
+TEST(ChildProcess, EndsAChildThatGivesNoAnswerInTime) {
   EXPECT_EQ(failure_of("wait", std::chrono::milliseconds(200)), "a child process gave no answer in time");
 }
 
 }  // namespace
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::command
 
 int main(int count, char** words) {
-  if (count == 2 && words[1][0] != '-') cuvmm::tour::be_the_child(words[1]);
+  if (count == 2 && words[1][0] != '-') cuvmm::command::be_the_child(words[1]);
   ::testing::InitGoogleTest(&count, words);
   return RUN_ALL_TESTS();
 }
