@@ -80,7 +80,7 @@ Result<std::size_t> ask_granularity(std::string_view call, const Driver& driver,
 // The minimum, of which the size has to be a multiple.
 Result<std::size_t> granularity_of_size(std::string_view call, const Driver& driver,
                                         const MulticastProperties& properties) {
-  const auto granularity = ask_granularity(call, driver, properties, Granularity::minimum);
+  auto granularity = ask_granularity(call, driver, properties, Granularity::minimum);
   if (!granularity || is_aligned(properties.bytes, *granularity)) return granularity;
   return invalid_use(
       call, text_of(properties),
@@ -117,7 +117,7 @@ struct MulticastObject::State {
     return fmt::format("object = {:#x}, {}", handle_value(), text_of(properties));
   }
 
-  Result<void> unbind(const Binding& one) {
+  [[nodiscard]] Result<void> unbind(const Binding& one) const {
     return try_call<EntryPoint::cuMulticastUnbind>(driver.interface(), handle_value(), one.device, one.offset,
                                                    one.bytes);
   }
