@@ -278,14 +278,20 @@ std::optional<Failure> flaw_in_bind(const State& state, const Bind& bind, const 
 
 }  // namespace
 
-Result<void> MulticastObject::try_bind(std::size_t offset, const SharedPhysicalMemory& memory,
-                                       std::size_t memory_offset, std::size_t bytes) {
+Result<void> MulticastObject::check_bind(std::size_t offset, const SharedPhysicalMemory& memory,
+                                         std::size_t memory_offset, std::size_t bytes) const {
   if (!state_ || !memory) return owns_nothing(binding, state_ ? "memory" : what);
   if (auto off = turned_off(binding)) return std::move(*off);
   const Bind bind{offset, memory_offset, memory.size(), bytes};
   if (memory.memory().driver() != state_->driver)
     return invalid_use(binding, text_of(bind), "Object and memory must come from the same driver", "Use one Driver");
   if (auto flaw = flaw_in_bind(*state_, bind, memory.properties())) return std::move(*flaw);
+  return {};
+}
+
+Result<void> MulticastObject::try_bind(std::size_t offset, const SharedPhysicalMemory& memory,
+                                       std::size_t memory_offset, std::size_t bytes) {
+  if (auto fine = check_bind(offset, memory, memory_offset, bytes); !fine) return fine;
   driver::Interface& interface = state_->driver.interface();
   const int device = memory.properties().location.id;
   const unsigned long long object = state_->handle_value();

@@ -92,6 +92,10 @@ class MulticastObject {
   }
   Result<void> try_bind(std::size_t offset, const SharedPhysicalMemory& memory, std::size_t memory_offset,
                         std::size_t bytes);
+  // What bind() would refuse before it asks the driver; asks nobody, and binds nothing. For who has to tell others
+  // before.
+  [[nodiscard]] Result<void> check_bind(std::size_t offset, const SharedPhysicalMemory& memory,
+                                        std::size_t memory_offset, std::size_t bytes) const;
 
   // The same with memory that is mapped at that address, whoever mapped it (cuMulticastBindAddr). The memory is
   // retained until it is unbound.

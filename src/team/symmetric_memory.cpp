@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "refusal.hpp"
 #include "report_exception.hpp"
 #include "sharing/wire.hpp"
@@ -26,10 +28,16 @@ struct Request {
   std::uint64_t bytes = 0;
   std::uint64_t capacity = 0;
   std::uint64_t granularity = 0;
+  std::uint8_t multicast = 0;
 };
 
 Bytes encode(const Request& request) {
-  return Writer().number(request.bytes).number(request.capacity).number(request.granularity).take();
+  return Writer()
+      .number(request.bytes)
+      .number(request.capacity)
+      .number(request.granularity)
+      .number(request.multicast)
+      .take();
 }
 
 Request decode_request(std::span<const std::byte> bytes) {
@@ -38,17 +46,23 @@ Request decode_request(std::span<const std::byte> bytes) {
   request.bytes = reader.number<std::uint64_t>();
   request.capacity = reader.number<std::uint64_t>();
   request.granularity = reader.number<std::uint64_t>();
+  request.multicast = reader.number<std::uint8_t>();
   return reader.complete() ? request : Request{};
+}
+
+std::string text_of(std::size_t rank, const Request& request) {
+  constexpr std::string_view wishes[] = {"never", "if possible", "required"};
+  return fmt::format("rank {}: bytes = {}, capacity = {}, multicast {}", rank, request.bytes, request.capacity,
+                     wishes[std::min<std::size_t>(request.multicast, 2)]);
 }
 
 // All compute it from the same facts, and come to the same.
 Result<void> require_equal(std::string_view call, const std::vector<Request>& all) {
   for (std::size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank].bytes != all[0].bytes || all[rank].capacity != all[0].capacity)
-      return invalid_use(call,
-                         fmt::format("rank 0: bytes = {}, capacity = {}; rank {}: bytes = {}, capacity = {}",
-                                     all[0].bytes, all[0].capacity, rank, all[rank].bytes, all[rank].capacity),
-                         "Symmetric memory has the same size on all ranks", "Pass the same numbers on all ranks");
+    if (all[rank].bytes != all[0].bytes || all[rank].capacity != all[0].capacity ||
+        all[rank].multicast != all[0].multicast)
+      return invalid_use(call, text_of(0, all[0]) + "; " + text_of(rank, all[rank]),
+                         "Symmetric memory is the same on all ranks", "Pass the same numbers on all ranks");
   return {};
 }
 
@@ -69,7 +83,7 @@ class SymmetricMemory::Impl {
   Result<void> create(std::size_t bytes, const Deadline& deadline) {
     const auto all = agree_on_request(creating, "symmetric memory: request", bytes, options_.capacity, deadline);
     if (!all) return all.failure();
-    if (auto laid_out = lay_out(*all); !laid_out) return laid_out;
+    if (auto laid_out = lay_out(*all, deadline); !laid_out) return laid_out;
     const auto reserved = reserve();
     return add_part(bytes, reserved, deadline);
   }
@@ -89,6 +103,11 @@ class SymmetricMemory::Impl {
   Result<void> close(const Deadline& deadline) {
     // Others may still have work for this rank's memory before they come here.
     if (auto all = team_->try_vote("symmetric memory: leave", {}, deadline); !all) return all;
+    if (multicast_)
+      if (auto closed = multicast_->try_close(deadline); !closed) return closed;
+    multicast_.reset();
+    multicast_bytes_ = 0;
+    spare_ = {};
     const auto closed = close_range();
     return team_->try_vote("symmetric memory: unmap and release", closed, deadline);
   }
@@ -97,6 +116,15 @@ class SymmetricMemory::Impl {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::size_t stride() const noexcept { return stride_; }
+  [[nodiscard]] std::size_t multicast_size() const noexcept {
+    return multicast_ && multicast_->is_mapped() ? std::min(multicast_bytes_, size_) : 0;
+  }
+  [[nodiscard]] const std::optional<Failure>& why_no_multicast() const noexcept { return why_no_multicast_; }
+  [[nodiscard]] std::optional<DeviceAddress> multicast_address(std::string_view call, std::size_t offset) const {
+    static_cast<void>(offset_of(call, 0, offset));
+    if (multicast_size() == 0 || offset > multicast_size()) return std::nullopt;
+    return multicast_->address(offset);
+  }
   // None once this rank has given it back, while others still have theirs.
   [[nodiscard]] MappedRange& range(std::string_view call) {
     if (!range_) raise(owns_nothing(call, "symmetric memory"));
@@ -130,24 +158,50 @@ class SymmetricMemory::Impl {
     if (has_leftovers_)
       if (auto clean = remove_what_is_behind(mapped_); !clean) return clean.failure();
     if (!source_) source_ = PhysicalSource::create(team_->device().driver());
+    if (spare_ && spare_.size() != chunk_bytes(bytes)) return must_grow_alike(bytes);
     const std::size_t granularity = PhysicalMemory::granularity(team_->device().driver(), properties_);
-    return encode(Request{bytes, capacity, granularity});
+    return encode(Request{bytes, capacity, granularity, static_cast<std::uint8_t>(options_.multicast)});
   } catch (const Error& error) {
     return error.failure();
   }
 
-  Result<void> lay_out(const std::vector<Request>& all) try {
+  // A growth that was refused for want of multicast has left memory bound, which has to be the next.
+  [[nodiscard]] Failure must_grow_alike(std::size_t bytes) const {
+    return invalid_use(growing, fmt::format("bytes = {}, which takes {} more", bytes, format_bytes(chunk_bytes(bytes))),
+                       fmt::format("The growth before, of {}, was refused since not all ranks could bind it, and what "
+                                   "some have bound stays where it is",
+                                   format_bytes(spare_.size())),
+                       "Grow by the same again, or close it and create another");
+  }
+
+  Result<void> lay_out(const std::vector<Request>& all, const Deadline& deadline) try {
     std::vector<std::size_t> granularities;
-    granularities.reserve(all.size());
+    granularities.reserve(all.size() + 1);
     for (const Request& each : all) granularities.push_back(static_cast<std::size_t>(each.granularity));
-    granularity_ = combined_granularity(granularities);
     const std::size_t wanted = static_cast<std::size_t>(std::max(all[0].bytes, all[0].capacity));
+    if (auto made = make_multicast(wanted, deadline); !made) return made;
+    if (multicast_) granularities.push_back(multicast_->granularity());
+    granularity_ = combined_granularity(granularities);
     if (wanted > SIZE_MAX / all.size() - granularity_) return does_not_fit(creating, wanted);
     stride_ = rounded_up(wanted);
     capacity_ = wanted;
     return {};
   } catch (const Error& error) {
     return error.failure();
+  }
+
+  // One object for all that the parts can grow to, since objects are scarce and their addresses stay.
+  Result<void> make_multicast(std::size_t bytes, const Deadline& deadline) {
+    if (options_.multicast == Multicast::never) return {};
+    auto made =
+        MulticastTeam::try_create(team_, bytes, {.memory = properties_, .device_wait = options_.device_wait}, deadline);
+    if (made)
+      multicast_.emplace(std::move(made).value());
+    else if (options_.multicast == Multicast::required)
+      return made.failure();
+    else
+      why_no_multicast_ = made.failure();
+    return {};
   }
 
   [[nodiscard]] std::size_t rounded_up(std::size_t bytes) const {
@@ -166,12 +220,16 @@ class SymmetricMemory::Impl {
     auto range = MappedRange::try_create(team_->device().driver(), made);
     if (!range) return range.failure();
     range_.emplace(std::move(range).value());
+    if (multicast_) multicast_->heed(range_->uses());
     return {};
   }
 
+  // How much memory is to be behind the last.
+  [[nodiscard]] std::size_t chunk_bytes(std::size_t bytes) const { return rounded_up(size_ + bytes) - mapped_; }
+
   // `before`: what this rank had to do before; if it failed, all are told.
   Result<void> add_part(std::size_t bytes, const Result<void>& before, const Deadline& deadline) {
-    const std::size_t new_bytes = rounded_up(size_ + bytes) - mapped_;
+    const std::size_t new_bytes = chunk_bytes(bytes);
     if (new_bytes > 0)
       if (auto added = add_chunk(new_bytes, before, deadline); !added) return added;
     mapped_ += new_bytes;
@@ -180,14 +238,37 @@ class SymmetricMemory::Impl {
   }
 
   Result<void> add_chunk(std::size_t bytes, const Result<void>& before, const Deadline& deadline) {
-    const auto mine =
-        before ? source_->try_acquire(properties_, bytes) : Result<SharedPhysicalMemory>(before.failure());
+    const auto mine = before ? acquire(bytes) : Result<SharedPhysicalMemory>(before.failure());
     const auto handles = team_->try_exchange_handles("symmetric memory", mine, deadline);
     if (!handles) return handles.failure();
     const auto mapped = map(*mine, *handles);
     auto all = team_->try_vote("symmetric memory: map", mapped, deadline);
+    if (all && multicast_ && !why_no_multicast_) all = bind(*mine, deadline);
     if (!all && mapped) undo();
     return all;
+  }
+
+  Result<SharedPhysicalMemory> acquire(std::size_t bytes) {
+    return spare_ ? Result<SharedPhysicalMemory>(spare_) : source_->try_acquire(properties_, bytes);
+  }
+
+  // The part's multicast address is as far into the object as its bytes are into the part.
+  Result<void> bind(const SharedPhysicalMemory& mine, const Deadline& deadline) {
+    auto bound = multicast_->try_bind(mapped_, mine, 0, mine.size(), deadline);
+    if (bound) {
+      multicast_bytes_ += mine.size();
+      spare_ = {};
+      return bound;
+    }
+    if (options_.multicast == Multicast::required) {
+      spare_ = mine;
+      return bound;
+    }
+    // Whether all know is what is asked here: the reason may be that the team is at an end.
+    if (auto all = team_->try_vote("symmetric memory: go on without multicast", {}, deadline); !all) return bound;
+    why_no_multicast_ = bound.failure();
+    if (multicast_bytes_ == 0) multicast_.reset();
+    return {};
   }
 
   Result<void> map(const SharedPhysicalMemory& mine, const HandlesOfRanks& handles) {
@@ -239,6 +320,10 @@ class SymmetricMemory::Impl {
   std::size_t mapped_ = 0;  // bytes of each part that have memory
   std::size_t size_ = 0;
   bool has_leftovers_ = false;  // behind them, from an attempt that could not be undone
+  SharedPhysicalMemory spare_;  // of a growth that could not be bound; some ranks have it bound
+  std::optional<MulticastTeam> multicast_;
+  std::size_t multicast_bytes_ = 0;  // of each part that are bound to it, on all ranks
+  std::optional<Failure> why_no_multicast_;
 };
 
 SymmetricMemory::SymmetricMemory(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -292,6 +377,16 @@ std::size_t SymmetricMemory::offset_in_range(int rank, std::size_t offset) const
 const MappedRange& SymmetricMemory::range() const {
   constexpr std::string_view call = "SymmetricMemory::range";
   return owned(impl_, call, "symmetric memory").range(call);
+}
+std::size_t SymmetricMemory::multicast_size() const noexcept {
+  return impl_ ? impl_->multicast_size() : 0;
+}
+std::optional<DeviceAddress> SymmetricMemory::multicast_address(std::size_t offset) const {
+  constexpr std::string_view call = "SymmetricMemory::multicast_address";
+  return owned(impl_, call, "symmetric memory").multicast_address(call, offset);
+}
+const std::optional<Failure>& SymmetricMemory::why_no_multicast() const {
+  return owned(impl_, "SymmetricMemory::why_no_multicast", "symmetric memory").why_no_multicast();
 }
 std::optional<CaptureId> SymmetricMemory::used_on(CUstream_st* stream) {
   constexpr std::string_view call = "SymmetricMemory::used_on";

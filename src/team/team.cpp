@@ -125,6 +125,9 @@ class Team::Impl {
   Result<Contributions> agree(std::string_view step, const Result<Bytes>& mine, const Deadline& deadline) {
     return team::try_agree(*bootstrap_, step, mine, deadline, place_);
   }
+  Result<Votes> collect_votes(std::string_view step, const Result<Bytes>& mine, const Deadline& deadline) {
+    return team::try_collect_votes(*bootstrap_, step, mine, deadline, place_);
+  }
 
   // From all ranks to all, or from one.
   Result<HandlesOfRanks> exchange(std::string_view step, std::optional<int> root,
@@ -306,6 +309,9 @@ Result<void> Team::try_vote(std::string_view step, const Result<void>& mine, con
 }
 Result<Contributions> Team::try_agree(std::string_view step, const Result<Bytes>& mine, const Deadline& deadline) {
   return impl_->agree(step, mine, deadline);
+}
+Result<Votes> Team::try_collect_votes(std::string_view step, const Result<Bytes>& mine, const Deadline& deadline) {
+  return impl_->collect_votes(step, mine, deadline);
 }
 
 Result<HandlesOfRanks> Team::try_exchange_handles(std::string_view step, const Result<SharedPhysicalMemory>& mine,

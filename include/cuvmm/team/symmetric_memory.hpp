@@ -8,9 +8,17 @@
 
 #include "cuvmm/granularity.hpp"
 #include "cuvmm/mapped_range.hpp"
+#include "cuvmm/team/multicast_team.hpp"
 #include "cuvmm/team/team.hpp"
 
 namespace cuvmm::team {
+
+// Whether the parts of all ranks lie behind one multicast address, too (MulticastTeam).
+enum class Multicast : unsigned char {
+  never,
+  if_possible,  // where a rank cannot, all go without: SymmetricMemory::why_no_multicast() tells why
+  required,     // where a rank cannot, nothing is created, and nothing grows
+};
 
 struct SymmetricMemoryOptions {
   // How far each rank's part can grow, in bytes: the same on all ranks. 0: as far as it is made.
@@ -23,6 +31,7 @@ struct SymmetricMemoryOptions {
   std::shared_ptr<PhysicalSource> source{};
   // How long any wait for the device may last when memory is unmapped; see MappedRangeOptions.
   std::chrono::milliseconds device_wait{60'000};
+  Multicast multicast = Multicast::never;  // the same on all ranks
 };
 
 // Each rank of a team gives memory of its device, as large as the others', and has the memory of all mapped (guide
@@ -31,7 +40,12 @@ struct SymmetricMemoryOptions {
 //
 //   address(0) + rank * stride() + offset
 //
-// and an offset means the same on all ranks; the addresses themselves differ.
+// and an offset means the same on all ranks; the addresses themselves differ. With multicast one more address stands
+// for the byte at an offset of all parts at once:
+//
+//   multicast_address(offset)
+//
+// What multicast comes to never takes the other addresses away, unless it is required.
 //
 // What create(), grow() and close() do they do on all ranks or on none: they are collective, and go in steps that all
 // vote on (docs/teams.md). They throw what a rank was refused, the same on all ranks; TimedOut, which names the ranks
@@ -39,7 +53,8 @@ struct SymmetricMemoryOptions {
 //
 // Nothing that is mapped becomes invalid because another rank ends, however it does: its memory stays until the last
 // rank that has mapped it unmaps it. The destructor unmaps what this rank has mapped, after the work that it was told
-// of (used_on), and waits for no other rank; to see that all is given back everywhere, close().
+// of (used_on), and waits for no other rank; to see that all is given back everywhere, close(). With multicast, other
+// ranks' multimem faults once a rank has destroyed its object, so close() it.
 //
 // One thread at a time uses an object.
 class SymmetricMemory {
@@ -60,7 +75,8 @@ class SymmetricMemory {
   ~SymmetricMemory();
 
   // Makes each rank's part `bytes` bytes longer, and returns the offset at which the new ones begin: the size() before.
-  // Addresses stay. Throws InvalidUse beyond the capacity, too.
+  // Addresses stay, the multicast one, too. Throws InvalidUse beyond the capacity, too. Where multicast is required and
+  // a rank could not bind the new bytes, this can be called again with the same number, and nothing else grows.
   std::size_t grow(std::size_t bytes, const Deadline& deadline) { return try_grow(bytes, deadline).value(); }
   Result<std::size_t> try_grow(std::size_t bytes, const Deadline& deadline);
 
@@ -80,6 +96,15 @@ class SymmetricMemory {
   // The same as an offset in range(), for copies (copy.hpp).
   [[nodiscard]] std::size_t offset_in_range(int rank, std::size_t offset = 0) const;
   [[nodiscard]] const MappedRange& range() const;
+
+  // How many bytes of each part, from the first on, lie behind the multicast address: all, or, where that was not
+  // possible, those before the growth that failed, or none.
+  [[nodiscard]] std::size_t multicast_size() const noexcept;
+  // Where this rank's device reaches the byte at an offset of all parts at once, by multimem alone; nothing beyond
+  // multicast_size(), and where that is 0. Throws InvalidUse for an offset beyond size().
+  [[nodiscard]] std::optional<DeviceAddress> multicast_address(std::size_t offset = 0) const;
+  // Why multicast_size() is not size(), where multicast was asked for: the same on all ranks.
+  [[nodiscard]] const std::optional<Failure>& why_no_multicast() const;
 
   // Work of this stream may use the memory; see MappedRange.
   std::optional<CaptureId> used_on(CUstream_st* stream);

@@ -60,9 +60,11 @@ class Team {
   [[nodiscard]] bool is_on_one_node() const noexcept;
   [[nodiscard]] Bootstrap& bootstrap() const noexcept;
 
-  // As team::try_vote and team::try_agree.
+  // As team::try_vote, team::try_agree and team::try_collect_votes.
   [[nodiscard]] Result<void> try_vote(std::string_view step, const Result<void>& mine, const Deadline& deadline);
   [[nodiscard]] Result<Contributions> try_agree(std::string_view step, const Result<Bytes>& mine,
+                                                const Deadline& deadline);
+  [[nodiscard]] Result<Votes> try_collect_votes(std::string_view step, const Result<Bytes>& mine,
                                                 const Deadline& deadline);
   void vote(std::string_view step, const Result<void>& mine, const Deadline& deadline) {
     try_vote(step, mine, deadline).value();
