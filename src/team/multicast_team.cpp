@@ -112,10 +112,6 @@ bool only_not_ready(const Votes& votes) {
   });
 }
 
-Result<Bytes> as_vote(const Result<void>& result) {
-  return result ? Result<Bytes>(Bytes()) : Result<Bytes>(result.failure());
-}
-
 // What may still be in use, for ever, where leak checkers see that it is on purpose.
 void keep_for_ever(std::shared_ptr<MulticastMember> member) noexcept {
   struct Kept {
@@ -298,8 +294,8 @@ class MulticastTeam::Impl {
   Result<void> bind_in_step(const MulticastPart& part, const Deadline& deadline) {
     for (int attempt = 1;; ++attempt) {
       const auto mine = watch("cuMulticastBindMem", deadline, [member = member_, part] { return member->bind(part); });
-      const auto votes = team_->try_collect_votes("multicast: bind", as_vote(mine), deadline);
-      if (!votes) return with_blocked_told(votes.failure());
+      const auto votes = collect_votes("multicast: bind", mine, deadline);
+      if (!votes) return votes.failure();
       if (votes->unanimous()) return {};
       if (!only_not_ready(*votes) || attempt == options_.bind_attempts) return votes->verdict();
       std::this_thread::sleep_for(std::min(options_.bind_pause, deadline.left() / 4));
@@ -310,8 +306,19 @@ class MulticastTeam::Impl {
     const auto mine =
         watch("cuMemMap", deadline, [member = member_, alignment = alignment_] { return member->map(alignment); });
     if (mine) address_ = member_->address();
-    const auto all = team_->try_vote("multicast: map", mine, deadline);
-    return all ? all : with_blocked_told(all.failure());
+    const auto votes = collect_votes("multicast: map", mine, deadline);
+    if (!votes) return votes.failure();
+    return votes->unanimous() ? Result<void>() : Result<void>(votes->verdict());
+  }
+
+  // Who misses other ranks says so, and whether it is blocked itself.
+  Result<Votes> collect_votes(std::string_view step, const Result<void>& mine, const Deadline& deadline) {
+    auto votes =
+        team_->try_collect_votes(step, mine ? Result<Bytes>(Bytes()) : Result<Bytes>(mine.failure()), deadline);
+    if (votes || !blocked_) return votes;
+    Failure failure = votes.failure();
+    failure.reason += fmt::format("; on this rank {}", blocked_->blocked().reason);
+    return failure;
   }
 
   // On a thread of its own, which shares the member.
@@ -328,13 +335,6 @@ class MulticastTeam::Impl {
     if (blocked_ && !blocked_->wait(deadline)) return blocked_->blocked();
     blocked_.reset();
     return {};
-  }
-
-  // Of ranks that have not come: that this one is blocked, too, where it is.
-  Failure with_blocked_told(Failure failure) const {
-    if (blocked_ && failure.kind != ErrorKind::timed_out) return failure;
-    if (blocked_) failure.reason += fmt::format("; on this rank {}", blocked_->blocked().reason);
-    return failure;
   }
 
   // Of the first bind, all of it; later what was bound stays, for a mapped object is not unbound from. Answers

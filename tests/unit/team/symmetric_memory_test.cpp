@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "failing_calls.hpp"
 #include "recording_handler.hpp"
 #include "team_machine.hpp"
 
@@ -190,64 +191,25 @@ TEST(SymmetricMemory, ATeardownThatFailsOnceIsToldToAllAndCanBeRepeated) {
     }
 }
 
-// Each call of the driver that a rank makes, made to fail once: nobody goes on, nothing is left, and all can try again.
-void fail_at_each_call(int ranks, const std::function<void(const std::shared_ptr<Team>&)>& before,
-                       const std::function<Result<void>(const std::shared_ptr<Team>&)>& attempt,
-                       const std::function<void(const std::shared_ptr<Team>&)>& after) {
-  const cuvmm::test::RecordingHandler reports;
-  TeamMachine machine(ranks);
-  for (const int failing : {0, ranks - 1})
-    for (std::uint64_t call = 1;; ++call) {
-      std::atomic<int> failed = 0;
-      std::atomic<bool> injected = false;
-      machine.run([&](const auto& team) {
-        before(team);
-        if (team->rank() == failing) {
-          const auto so_far = machine.faults(failing).injected();
-          machine.faults(failing).inject({.entry_point = std::nullopt, .call = call});
-          const auto result = attempt(team);
-          injected = machine.faults(failing).injected() > so_far;
-          machine.faults(failing).clear();
-          if (!result) ++failed;
-        } else if (const auto result = attempt(team); !result) {
-          ++failed;
-          EXPECT_NE(result.failure().message().find("rank " + std::to_string(failing) + " (process"), std::string::npos)
-              << result.failure().message();
-        }
-        team->vote("tried", {}, soon());
-        EXPECT_TRUE(failed == 0 || failed == ranks) << failed << " at call " << call;
-        team->vote("counted", {}, soon());
-        if (failed == ranks) {
-          const auto again = attempt(team);
-          EXPECT_TRUE(again) << again.failure().message();
-        }
-        after(team);
-      });
-      EXPECT_TRUE(machine.nothing_live()) << "call " << call << " of rank " << failing;
-      if (!injected) break;
-      ASSERT_LT(call, 1000u);
-    }
-}
-
 TEST(SymmetricMemory, CreationIsDoneByAllOrNoneWhicheverCallFails) {
   for (const int ranks : {2, 4}) {
     std::vector<std::optional<SymmetricMemory>> made(static_cast<std::size_t>(ranks));
     const auto mine = [&](const auto& team) -> auto& {
       return made[static_cast<std::size_t>(team->rank())];
     };
-    fail_at_each_call(
-        ranks, [](const auto&) {},
-        [&](const auto& team) -> Result<void> {
-          auto memory = SymmetricMemory::try_create(team, 1_MiB, {}, soon());
-          if (!memory) return memory.failure();
-          mine(team).emplace(std::move(memory).value());
-          return {};
-        },
-        [&](const auto& team) {
-          exchange_texts(*mine(team), 0, 1);
-          mine(team)->close(soon());
-          mine(team).reset();
-        });
+    TeamMachine machine(ranks);
+    fail_at_each_call(machine, {.attempt = [&](const auto& team) -> Result<void> {
+                                  auto memory = SymmetricMemory::try_create(team, 1_MiB, {}, soon());
+                                  if (!memory) return memory.failure();
+                                  mine(team).emplace(std::move(memory).value());
+                                  return {};
+                                },
+                                .after =
+                                    [&](const auto& team) {
+                                      exchange_texts(*mine(team), 0, 1);
+                                      mine(team)->close(soon());
+                                      mine(team).reset();
+                                    }});
   }
 }
 
@@ -256,24 +218,26 @@ TEST(SymmetricMemory, GrowthIsDoneByAllOrNoneWhicheverCallFails) {
   const auto mine = [&](const auto& team) -> auto& {
     return made[static_cast<std::size_t>(team->rank())];
   };
-  fail_at_each_call(
-      3,
-      [&](const auto& team) {
-        mine(team).emplace(SymmetricMemory::create(team, 1_MiB, {.capacity = 8_MiB}, soon()));
-        exchange_texts(*mine(team), 0, 1);
-      },
-      [&](const auto& team) -> Result<void> {
-        const auto grown = mine(team)->try_grow(3_MiB, soon());
-        EXPECT_EQ(mine(team)->size(), grown ? 4_MiB : 1_MiB);
-        if (!grown) return grown.failure();
-        return {};
-      },
-      [&](const auto& team) {
-        EXPECT_EQ(load(*mine(team), 2, 0, text_of(2, 1).size()), text_of(2, 1));
-        exchange_texts(*mine(team), 3_MiB, 2);
-        mine(team)->close(soon());
-        mine(team).reset();
-      });
+  TeamMachine machine(3);
+  fail_at_each_call(machine,
+                    {.before =
+                         [&](const auto& team) {
+                           mine(team).emplace(SymmetricMemory::create(team, 1_MiB, {.capacity = 8_MiB}, soon()));
+                           exchange_texts(*mine(team), 0, 1);
+                         },
+                     .attempt = [&](const auto& team) -> Result<void> {
+                       const auto grown = mine(team)->try_grow(3_MiB, soon());
+                       EXPECT_EQ(mine(team)->size(), grown ? 4_MiB : 1_MiB);
+                       if (!grown) return grown.failure();
+                       return {};
+                     },
+                     .after =
+                         [&](const auto& team) {
+                           EXPECT_EQ(load(*mine(team), 2, 0, text_of(2, 1).size()), text_of(2, 1));
+                           exchange_texts(*mine(team), 3_MiB, 2);
+                           mine(team)->close(soon());
+                           mine(team).reset();
+                         }});
 }
 
 // What the others have mapped already is unmapped again; if that fails it is reported, and done before the next

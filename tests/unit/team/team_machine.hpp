@@ -2,6 +2,7 @@
 // which counts its calls and makes chosen ones fail.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -17,9 +18,13 @@ namespace cuvmm::team::test {
 class TeamMachine {
  public:
   explicit TeamMachine(int ranks) : TeamMachine(ranks, cuvmm::test::machine("h200-580", ranks)) {}
-  TeamMachine(int ranks, const emulator::Configuration& configuration) : machine_(configuration) {
+  // What a rank's driver is beneath its decorators, if it is not the machine's own.
+  using DriverOfRank = std::function<std::shared_ptr<driver::Interface>(int, std::shared_ptr<driver::Interface>)>;
+  TeamMachine(int ranks, const emulator::Configuration& configuration, const DriverOfRank& beneath = {})
+      : machine_(configuration) {
     for (int rank = 0; rank < ranks; ++rank) {
-      faults_.push_back(std::make_shared<driver::FaultInjectingDriver>(machine_.interface()));
+      auto below = beneath ? beneath(rank, machine_.interface()) : machine_.interface();
+      faults_.push_back(std::make_shared<driver::FaultInjectingDriver>(std::move(below)));
       counts_.push_back(std::make_shared<driver::CountingDriver>(faults_.back()));
       drivers_.push_back(Driver::wrap(counts_.back()));
     }

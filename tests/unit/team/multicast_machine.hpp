@@ -1,0 +1,241 @@
+// Emulated machines with multicast for teams, and kernels that reach the memory of all ranks.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "driver/decorator.hpp"
+#include "emulator/multimem.hpp"
+#include "environment.hpp"
+#include "team_machine.hpp"
+
+namespace cuvmm::team::test {
+
+// Whatever turns multicast off in the environment of the tests.
+struct NoSwitches {
+  cuvmm::test::EnvironmentVariable own{"CUVMM_MULTICAST", nullptr};
+  cuvmm::test::EnvironmentVariable nccl{"NCCL_NVLS_ENABLE", nullptr};
+  cuvmm::test::EnvironmentVariable torch{"TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr};
+  cuvmm::test::EnvironmentVariable nvshmem{"NVSHMEM_DISABLE_NVLS", nullptr};
+};
+
+// Of numbers of eight bytes at a multicast address: one stores a number for all ranks, one adds up those of all.
+inline std::vector<emulator::HostKernel> multimem_kernels() {
+  using namespace emulator::multimem;
+  constexpr auto number = sizeof(std::uint64_t);
+  const auto views = [](const emulator::KernelArguments& given) {
+    return std::vector<emulator::KernelView>{{given.get<std::uint64_t>(0), number, true, number, true}};
+  };
+  return {{"store_for_all",
+           {number, number},
+           views,
+           [](const emulator::KernelCall& call) {
+             Accesses(call).store<Form{.type = Type::u64}>(0, 0, std::array{call.arguments.get<std::uint64_t>(1)});
+             return emulator::KernelProgress::done;
+           }},
+          {"sum_of_all", {number, number}, views, [](const emulator::KernelCall& call) {
+             auto* const sum = reinterpret_cast<std::uint64_t*>(call.arguments.get<std::uint64_t>(1));
+             *sum = Accesses(call).load_reduce<Form{.type = Type::u64}, std::uint64_t>(0, 0)[0];
+             return emulator::KernelProgress::done;
+           }}};
+}
+
+inline emulator::Configuration with_multicast(int ranks) {
+  auto configuration = cuvmm::test::machine("h200-multicast", ranks);
+  configuration.kernels = multimem_kernels();
+  return configuration;
+}
+
+inline abi::CUresult run_kernel(const Device& device, const std::string& name, std::uint64_t first,
+                                std::uint64_t second) {
+  driver::Interface& driver = device.driver().interface();
+  const std::string image = ".version 8.0\n.visible .entry " + name + "()\n";
+  abi::CUmodule module = nullptr;
+  abi::CUfunction function = nullptr;
+  void* parameters[] = {&first, &second};
+  abi::CUresult result = driver.cuModuleLoadData(&module, image.c_str());
+  if (result == 0) result = driver.cuModuleGetFunction(&function, module, name.c_str());
+  if (result == 0) result = driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr);
+  if (result == 0) result = driver.cuCtxSynchronize();
+  return result;
+}
+inline void store_for_all(const Team& team, DeviceAddress address, std::uint64_t number) {
+  EXPECT_EQ(run_kernel(team.device(), "store_for_all", address.value, number), abi::CUDA_SUCCESS);
+}
+inline std::uint64_t sum_of_all(const Team& team, DeviceAddress address) {
+  std::uint64_t sum = 0;
+  EXPECT_EQ(run_kernel(team.device(), "sum_of_all", address.value, reinterpret_cast<std::uint64_t>(&sum)),
+            abi::CUDA_SUCCESS);
+  return sum;
+}
+
+// The numbers from a byte of a range on.
+inline std::vector<std::uint64_t> numbers_at(const MappedRange& range, std::size_t offset, std::size_t count) {
+  std::vector<std::uint64_t> numbers(count);
+  copy_from_device(numbers, range, offset);
+  return numbers;
+}
+
+// Each rank stores a number of its own, through the multicast address, which all find in their own memory; then each
+// stores one in its own memory, and all find the sum. `own`: where this rank's memory is, at that same offset.
+inline void exchange_by_multimem(Team& team, DeviceAddress multicast, const MappedRange& range, std::size_t own,
+                                 std::uint64_t round) {
+  constexpr auto number = sizeof(std::uint64_t);
+  const auto size = static_cast<std::size_t>(team.size());
+  const auto rank = static_cast<std::size_t>(team.rank());
+  store_for_all(team, multicast + rank * number, 1000 * round + rank);
+  team.vote("stored for all", {}, soon());
+  const auto found = numbers_at(range, own, size);
+  for (std::size_t each = 0; each < size; ++each) EXPECT_EQ(found[each], 1000 * round + each);
+  team.vote("found", {}, soon());
+  copy_to_device(range, own, std::vector<std::uint64_t>{round + rank});
+  team.vote("stored", {}, soon());
+  EXPECT_EQ(sum_of_all(team, multicast), size * round + size * (size - 1) / 2);
+  team.vote("added up", {}, soon());
+}
+inline void exchange_by_multimem(const SymmetricMemory& memory, std::size_t offset, std::uint64_t round) {
+  Team& team = *memory.team();
+  exchange_by_multimem(team, memory.multicast_address(offset).value(), memory.range(),
+                       memory.offset_in_range(team.rank(), offset), round);
+}
+
+// What all ranks of a team have done with one multicast object, to see that none is ahead of the others.
+class StepsOfTeam {
+ public:
+  explicit StepsOfTeam(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
+
+  void creates() {
+    const std::lock_guard lock(mutex_);
+    EXPECT_TRUE(bound_.empty() && mapped_.empty()) << "the object before has not been given back";
+    added_ = 0;
+  }
+  void added() {
+    const std::lock_guard lock(mutex_);
+    ++added_;
+  }
+  void binds(int rank) {
+    const std::lock_guard lock(mutex_);
+    EXPECT_EQ(added_, ranks_) << "rank " << rank << " binds before all devices were added";
+  }
+  void bound(int rank) {
+    const std::lock_guard lock(mutex_);
+    bound_.insert(rank);
+  }
+  void maps(int rank) {
+    const std::lock_guard lock(mutex_);
+    EXPECT_EQ(bound_.size(), ranks_) << "rank " << rank << " maps before all have bound";
+  }
+  void mapped(int rank) {
+    const std::lock_guard lock(mutex_);
+    mapped_.insert(rank);
+  }
+  void unmapped(int rank) {
+    const std::lock_guard lock(mutex_);
+    mapped_.erase(rank);
+  }
+  void unbinds(int rank) {
+    const std::lock_guard lock(mutex_);
+    EXPECT_TRUE(mapped_.empty()) << "rank " << rank << " unbinds while others have the object mapped";
+    bound_.erase(rank);
+  }
+  void releases_bound_memory(int rank) {
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(bound_.contains(rank)) << "rank " << rank << " releases memory that is bound";
+  }
+
+ private:
+  std::mutex mutex_;
+  const std::size_t ranks_;
+  std::size_t added_ = 0;
+  std::set<int> bound_;
+  std::set<int> mapped_;
+};
+
+// Tells them of the calls of one rank. Its object is what it has added its device to.
+class StepsDriver final : public driver::Decorator<StepsDriver> {
+ public:
+  StepsDriver(int rank, std::shared_ptr<driver::Interface> next, std::shared_ptr<StepsOfTeam> steps)
+      : Decorator(std::move(next)), rank_(rank), steps_(std::move(steps)) {}
+
+  abi::CUresult cuMulticastCreate(abi::CUmemGenericAllocationHandle* object,
+                                  const abi::CUmulticastObjectProp* properties) override {
+    steps_->creates();
+    return next().cuMulticastCreate(object, properties);
+  }
+  abi::CUresult cuMulticastAddDevice(abi::CUmemGenericAllocationHandle object, abi::CUdevice device) override {
+    const auto result = next().cuMulticastAddDevice(object, device);
+    object_ = object;
+    if (result == abi::CUDA_SUCCESS) steps_->added();
+    return result;
+  }
+  abi::CUresult cuMulticastBindMem(abi::CUmemGenericAllocationHandle object, std::size_t offset,
+                                   abi::CUmemGenericAllocationHandle memory, std::size_t memory_offset,
+                                   std::size_t bytes, unsigned long long flags) override {
+    steps_->binds(rank_);
+    const auto result = next().cuMulticastBindMem(object, offset, memory, memory_offset, bytes, flags);
+    if (result == abi::CUDA_SUCCESS) {
+      steps_->bound(rank_);
+      memory_ = memory;
+    }
+    return result;
+  }
+  abi::CUresult cuMemMap(abi::CUdeviceptr address, std::size_t bytes, std::size_t offset,
+                         abi::CUmemGenericAllocationHandle handle, unsigned long long flags) override {
+    const bool of_object = handle == object_;
+    if (of_object) steps_->maps(rank_);
+    const auto result = next().cuMemMap(address, bytes, offset, handle, flags);
+    if (of_object && result == abi::CUDA_SUCCESS) {
+      mapped_at_ = address;
+      steps_->mapped(rank_);
+    }
+    return result;
+  }
+  abi::CUresult cuMemUnmap(abi::CUdeviceptr address, std::size_t bytes) override {
+    const auto result = next().cuMemUnmap(address, bytes);
+    if (address == mapped_at_ && result == abi::CUDA_SUCCESS) steps_->unmapped(rank_);
+    return result;
+  }
+  abi::CUresult cuMulticastUnbind(abi::CUmemGenericAllocationHandle object, abi::CUdevice device, std::size_t offset,
+                                  std::size_t bytes) override {
+    steps_->unbinds(rank_);
+    return next().cuMulticastUnbind(object, device, offset, bytes);
+  }
+  abi::CUresult cuMemRelease(abi::CUmemGenericAllocationHandle handle) override {
+    if (handle == memory_) steps_->releases_bound_memory(rank_);
+    if (handle == object_) object_ = 0;
+    return next().cuMemRelease(handle);
+  }
+
+ private:
+  const int rank_;
+  const std::shared_ptr<StepsOfTeam> steps_;
+  abi::CUmemGenericAllocationHandle object_ = 0;
+  abi::CUmemGenericAllocationHandle memory_ = 0;
+  abi::CUdeviceptr mapped_at_ = 0;
+};
+
+// A driver in which one entry point's calls do not return until they are let go.
+class BlockingDriver final : public driver::Decorator<BlockingDriver> {
+ public:
+  BlockingDriver(std::shared_ptr<driver::Interface> next, driver::EntryPoint where)
+      : Decorator(std::move(next)), where_(where) {}
+
+  void block() { blocks_ = true; }
+  void let_go() { blocks_ = false; }
+
+  template <driver::EntryPoint entry, class... Arguments>
+  abi::CUresult around(Arguments... arguments) {
+    while (entry == where_ && blocks_) std::this_thread::sleep_for(1ms);
+    return forward<entry>(arguments...);
+  }
+
+ private:
+  const driver::EntryPoint where_;
+  std::atomic<bool> blocks_ = false;
+};
+
+}  // namespace cuvmm::team::test
