@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "../no_switches.hpp"
 #include "cuvmm/cuvmm.hpp"
 #include "cuvmm/team/mpi_bootstrap.hpp"
 #include "cuvmm/team/teams.hpp"
@@ -92,14 +93,14 @@ TEST(MpiBootstrap, IsMadeOfAnyCommunicator) {
 }
 
 // Two ranks on each of two nodes of an emulated machine, which is in a directory that rank 0 makes.
-TEST(TeamOfMpi, SharesMemoryWithinAndBetweenNodes) {
+void share_memory(const std::string& profile, Multicast multicast) {
   auto bootstrap = MpiBootstrap::world(soon());
   const int rank = bootstrap->rank();
   std::string pattern = "/tmp/cuvmm-mpi-" + std::string(6, 'X');
   const std::string made = rank == 0 ? std::string(::mkdtemp(pattern.data())) : std::string();
   const std::string folder = text_in(bootstrap->allgather("folder", bytes_of(made), soon())[0]);
   ::setenv("CUVMM_EMULATOR",
-           ("mode=strict,profile=gb200,memory=2GiB,nodes=2,devices=2,machine=" + folder +
+           ("mode=strict," + profile + ",memory=2GiB,nodes=2,devices=2,machine=" + folder +
             "/machine,node=" + std::to_string(rank / 2))
                .c_str(),
            1);
@@ -108,8 +109,9 @@ TEST(TeamOfMpi, SharesMemoryWithinAndBetweenNodes) {
     const Device device = driver.device(DeviceOrdinal(rank % 2));
     const CurrentContext context(device);
     const auto team = Team::assemble(std::move(bootstrap), device, soon());
-    auto memory = SymmetricMemory::create(team, 1_MiB, {.capacity = 8_MiB}, soon());
+    auto memory = SymmetricMemory::create(team, 1_MiB, {.capacity = 8_MiB, .multicast = multicast}, soon());
     EXPECT_EQ(memory.grow(4_MiB, soon()), 1_MiB);
+    EXPECT_EQ(memory.multicast_size(), multicast == Multicast::never ? 0 : 5_MiB);
     copy_to_device(memory.range(), memory.offset_in_range(rank, 5_MiB - 20), "rank " + std::to_string(rank));
     team->vote("stored", {}, soon());
     for (int other = 0; other < 4; ++other) {
@@ -122,6 +124,16 @@ TEST(TeamOfMpi, SharesMemoryWithinAndBetweenNodes) {
   MPI_Barrier(MPI_COMM_WORLD);
   while (rank == 0 && std::filesystem::exists(folder + "/machine")) std::this_thread::sleep_for(10ms);
   if (rank == 0) std::filesystem::remove_all(folder);
+}
+
+TEST(TeamOfMpi, SharesMemoryWithinAndBetweenNodes) {
+  share_memory("profile=gb200", Multicast::never);
+}
+
+TEST(TeamOfMpi, HasAMulticastAddressForAllNodes) {
+  if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
+  const test::NoSwitches no_switches;
+  share_memory("profile=h200-multicast,imex-channels=1", Multicast::required);
 }
 
 }  // namespace

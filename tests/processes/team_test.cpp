@@ -1,6 +1,9 @@
 // Ranks that are processes: of one node, and of two nodes of an emulated machine.
 #include <cstdlib>
 
+#include "../no_switches.hpp"
+#include "../team_multimem.hpp"
+#include "emulator/configuration.hpp"
 #include "team_on_machine.hpp"
 
 namespace cuvmm::team {
@@ -51,6 +54,100 @@ TEST(TeamOfProcesses, FindsTogetherByTheVariablesOfTorchrun) {
     return use_memory(Team::assemble(SocketBootstrap::join(SocketTeam::from_environment(), soon()), device, soon()));
   });
   EXPECT_EQ(answers, nothing_wrong_with(3));
+}
+
+// The same through a multicast address. Its kernels are this process's.
+Driver with_multimem_kernels() {
+  auto configuration = emulator::Configuration::of_program();
+  configuration.kernels = test::multimem_kernels();
+  return Driver::emulated(configuration);
+}
+
+int use_multicast(const std::shared_ptr<Team>& team) {
+  auto memory = SymmetricMemory::create(team, 1_MiB, {.capacity = 8_MiB, .multicast = Multicast::required}, soon());
+  if (!test::all_found_by_multimem(memory, 1_MiB - 64, 1, soon())) return 1;
+  if (memory.grow(5_MiB, soon()) != 1_MiB || memory.multicast_size() != 6_MiB) return 2;
+  if (!test::all_found_by_multimem(memory, 6_MiB - 64, 2, soon())) return 3;
+  if (!all_exchange(memory, 6_MiB - 100)) return 4;
+  memory.close(soon());
+  return 0;
+}
+
+// In an environment that turns nothing off, of a build that has it.
+class MulticastTeamOfProcesses : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
+  }
+  const test::NoSwitches no_switches_;
+};
+
+TEST_F(MulticastTeamOfProcesses, ReachesTheMemoryOfAllRanksAtOnce) {
+  for (const int size : {1, 2, 4, 8}) {
+    const Machine machine("profile=h200-multicast,memory=2GiB,devices=8,multicast-slots=1");
+    const auto answers = run_processes(size, [&](int rank) {
+      use_machine(machine.settings());
+      const Driver driver = with_multimem_kernels();
+      const Device device = driver.device(DeviceOrdinal(rank));
+      const CurrentContext context(device);
+      const auto team = Team::assemble(SocketBootstrap::join({rank, size, machine.path()}, soon()), device, soon());
+      for (int round = 0; round < 3; ++round)
+        if (const int answer = use_multicast(team); answer != 0) return answer;
+      return 0;
+    });
+    EXPECT_EQ(answers, nothing_wrong_with(size));
+  }
+}
+
+TEST_F(MulticastTeamOfProcesses, C12_WaitsForARankWhoseSystemIsNotReady) {
+  const Machine machine("profile=h200-multicast,memory=2GiB,devices=3");
+  const auto answers = run_processes(3, [&](int rank) {
+    use_machine(machine.settings() + (rank == 2 ? ",multicast-bind-fails=2:not-ready:2" : ""));
+    const Driver driver = with_multimem_kernels();
+    const Device device = driver.device(DeviceOrdinal(rank));
+    const CurrentContext context(device);
+    return use_multicast(Team::assemble(SocketBootstrap::join({rank, 3, machine.path()}, soon()), device, soon()));
+  });
+  EXPECT_EQ(answers, nothing_wrong_with(3));
+}
+
+TEST_F(MulticastTeamOfProcesses, C11_GoesOnWithoutWhereARankCannotBind) {
+  const Machine machine("profile=h200-multicast,memory=2GiB,devices=4");
+  const auto answers = run_processes(4, [&](int rank) {
+    use_machine(machine.settings() + (rank == 3 ? ",multicast-bind-fails=3:illegal-state" : ""));
+    const Driver driver = with_multimem_kernels();
+    const Device device = driver.device(DeviceOrdinal(rank));
+    const CurrentContext context(device);
+    const auto team = Team::assemble(SocketBootstrap::join({rank, 4, machine.path()}, soon()), device, soon());
+    auto memory = SymmetricMemory::create(team, 1_MiB, {.multicast = Multicast::if_possible}, soon());
+    if (memory.multicast_address() || !memory.why_no_multicast()) return 10;
+    if (memory.why_no_multicast()->message().find("rank 3 (process") == std::string::npos) return 11;
+    if (!all_exchange(memory, 100)) return 12;
+    memory.close(soon());
+    return 0;
+  });
+  EXPECT_EQ(answers, nothing_wrong_with(4));
+}
+
+// One switch in one rank's environment.
+TEST_F(MulticastTeamOfProcesses, ASwitchOfOneRankIsObeyedByAll) {
+  const Machine machine("profile=h200-multicast,memory=2GiB");
+  const auto answers = run_processes(2, [&](int rank) {
+    use_machine(machine.settings() + ",devices=2");
+    if (rank == 1) ::setenv("NCCL_NVLS_ENABLE", "0", 1);
+    const Driver driver = with_multimem_kernels();
+    const Device device = driver.device(DeviceOrdinal(rank));
+    const CurrentContext context(device);
+    const auto team = Team::assemble(SocketBootstrap::join({rank, 2, machine.path()}, soon()), device, soon());
+    const auto refused = SymmetricMemory::try_create(team, 1_MiB, {.multicast = Multicast::required}, soon());
+    if (refused || refused.failure().kind != ErrorKind::not_supported) return 10;
+    if (refused.failure().message().find("NCCL_NVLS_ENABLE=0") == std::string::npos) return 11;
+    auto memory = SymmetricMemory::create(team, 1_MiB, {.multicast = Multicast::if_possible}, soon());
+    if (memory.multicast_address()) return 12;
+    memory.close(soon());
+    return 0;
+  });
+  EXPECT_EQ(answers, nothing_wrong_with(2));
 }
 
 // Two ranks on each of two nodes.
@@ -138,6 +235,21 @@ TEST_F(TeamOfNodes, C19_AnotherMachineIsRefusedWhateverTheHandles) {
     return refused(memory, ErrorKind::not_supported, {"Rank 0", "rank 1", "emulated machine"}) ? 0 : 10;
   });
   EXPECT_EQ(answers, nothing_wrong_with(2));
+}
+
+// Its object goes to the own node as a descriptor, and to the other one as a fabric handle.
+TEST_F(TeamOfNodes, HasOneMulticastAddressForAllNodes) {
+  if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
+  const test::NoSwitches no_switches;
+  const Machine machine("profile=h200-multicast,memory=2GiB,nodes=2,devices=2,imex-channels=1");
+  const auto answers = run_processes(4, [&](int rank) {
+    use_machine(machine.settings() + ",node=" + std::to_string(rank / 2));
+    const Driver driver = with_multimem_kernels();
+    const Device device = driver.device(DeviceOrdinal(rank % 2));
+    const CurrentContext context(device);
+    return use_multicast(Team::assemble(SocketBootstrap::join({rank, 4, machine.path()}, soon()), device, soon()));
+  });
+  EXPECT_EQ(answers, nothing_wrong_with(4));
 }
 
 }  // namespace

@@ -1,48 +1,18 @@
 // Emulated machines with multicast for teams, and kernels that reach the memory of all ranks.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include "../../no_switches.hpp"
+#include "../../team_multimem.hpp"
 #include "driver/decorator.hpp"
-#include "emulator/multimem.hpp"
-#include "environment.hpp"
 #include "team_machine.hpp"
 
 namespace cuvmm::team::test {
-
-// Whatever turns multicast off in the environment of the tests.
-struct NoSwitches {
-  cuvmm::test::EnvironmentVariable own{"CUVMM_MULTICAST", nullptr};
-  cuvmm::test::EnvironmentVariable nccl{"NCCL_NVLS_ENABLE", nullptr};
-  cuvmm::test::EnvironmentVariable torch{"TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr};
-  cuvmm::test::EnvironmentVariable nvshmem{"NVSHMEM_DISABLE_NVLS", nullptr};
-};
-
-// Of numbers of eight bytes at a multicast address: one stores a number for all ranks, one adds up those of all.
-inline std::vector<emulator::HostKernel> multimem_kernels() {
-  using namespace emulator::multimem;
-  constexpr auto number = sizeof(std::uint64_t);
-  const auto views = [](const emulator::KernelArguments& given) {
-    return std::vector<emulator::KernelView>{{given.get<std::uint64_t>(0), number, true, number, true}};
-  };
-  return {{"store_for_all",
-           {number, number},
-           views,
-           [](const emulator::KernelCall& call) {
-             Accesses(call).store<Form{.type = Type::u64}>(0, 0, std::array{call.arguments.get<std::uint64_t>(1)});
-             return emulator::KernelProgress::done;
-           }},
-          {"sum_of_all", {number, number}, views, [](const emulator::KernelCall& call) {
-             auto* const sum = reinterpret_cast<std::uint64_t*>(call.arguments.get<std::uint64_t>(1));
-             *sum = Accesses(call).load_reduce<Form{.type = Type::u64}, std::uint64_t>(0, 0)[0];
-             return emulator::KernelProgress::done;
-           }}};
-}
 
 inline emulator::Configuration with_multicast(int ranks) {
   auto configuration = cuvmm::test::machine("h200-multicast", ranks);
@@ -50,57 +20,12 @@ inline emulator::Configuration with_multicast(int ranks) {
   return configuration;
 }
 
-inline abi::CUresult run_kernel(const Device& device, const std::string& name, std::uint64_t first,
-                                std::uint64_t second) {
-  driver::Interface& driver = device.driver().interface();
-  const std::string image = ".version 8.0\n.visible .entry " + name + "()\n";
-  abi::CUmodule module = nullptr;
-  abi::CUfunction function = nullptr;
-  void* parameters[] = {&first, &second};
-  abi::CUresult result = driver.cuModuleLoadData(&module, image.c_str());
-  if (result == 0) result = driver.cuModuleGetFunction(&function, module, name.c_str());
-  if (result == 0) result = driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr);
-  if (result == 0) result = driver.cuCtxSynchronize();
-  return result;
-}
-inline void store_for_all(const Team& team, DeviceAddress address, std::uint64_t number) {
-  EXPECT_EQ(run_kernel(team.device(), "store_for_all", address.value, number), abi::CUDA_SUCCESS);
-}
-inline std::uint64_t sum_of_all(const Team& team, DeviceAddress address) {
-  std::uint64_t sum = 0;
-  EXPECT_EQ(run_kernel(team.device(), "sum_of_all", address.value, reinterpret_cast<std::uint64_t>(&sum)),
-            abi::CUDA_SUCCESS);
-  return sum;
-}
-
-// The numbers from a byte of a range on.
-inline std::vector<std::uint64_t> numbers_at(const MappedRange& range, std::size_t offset, std::size_t count) {
-  std::vector<std::uint64_t> numbers(count);
-  copy_from_device(numbers, range, offset);
-  return numbers;
-}
-
-// Each rank stores a number of its own, through the multicast address, which all find in their own memory; then each
-// stores one in its own memory, and all find the sum. `own`: where this rank's memory is, at that same offset.
 inline void exchange_by_multimem(Team& team, DeviceAddress multicast, const MappedRange& range, std::size_t own,
                                  std::uint64_t round) {
-  constexpr auto number = sizeof(std::uint64_t);
-  const auto size = static_cast<std::size_t>(team.size());
-  const auto rank = static_cast<std::size_t>(team.rank());
-  store_for_all(team, multicast + rank * number, 1000 * round + rank);
-  team.vote("stored for all", {}, soon());
-  const auto found = numbers_at(range, own, size);
-  for (std::size_t each = 0; each < size; ++each) EXPECT_EQ(found[each], 1000 * round + each);
-  team.vote("found", {}, soon());
-  copy_to_device(range, own, std::vector<std::uint64_t>{round + rank});
-  team.vote("stored", {}, soon());
-  EXPECT_EQ(sum_of_all(team, multicast), size * round + size * (size - 1) / 2);
-  team.vote("added up", {}, soon());
+  EXPECT_TRUE(all_found_by_multimem(team, multicast, range, own, round, soon())) << "round " << round;
 }
 inline void exchange_by_multimem(const SymmetricMemory& memory, std::size_t offset, std::uint64_t round) {
-  Team& team = *memory.team();
-  exchange_by_multimem(team, memory.multicast_address(offset).value(), memory.range(),
-                       memory.offset_in_range(team.rank(), offset), round);
+  EXPECT_TRUE(all_found_by_multimem(memory, offset, round, soon())) << "round " << round;
 }
 
 // What all ranks of a team have done with one multicast object, to see that none is ahead of the others.

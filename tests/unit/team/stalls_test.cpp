@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
+#include "multicast_machine.hpp"
 #include "sharing/open_descriptors.hpp"
-#include "team_machine.hpp"
 
 namespace cuvmm::team {
 namespace {
@@ -20,7 +20,9 @@ class StallingBootstrap final : public Bootstrap {
     std::atomic<int> others_ended = 0;
   };
 
-  StallingBootstrap(std::unique_ptr<Bootstrap> next, Plan& plan) : next_(std::move(next)), plan_(plan) {}
+  // `all_operations` counts those of all ranks.
+  StallingBootstrap(std::unique_ptr<Bootstrap> next, Plan& plan, std::atomic<int>* all_operations = nullptr)
+      : next_(std::move(next)), plan_(plan), all_operations_(all_operations) {}
 
   [[nodiscard]] int rank() const noexcept override { return next_->rank(); }
   [[nodiscard]] int size() const noexcept override { return next_->size(); }
@@ -37,6 +39,7 @@ class StallingBootstrap final : public Bootstrap {
  private:
   Deadline begin() {
     ++operations_;
+    if (all_operations_ != nullptr) ++*all_operations_;
     if (operations_ == plan_.operation && rank() == plan_.victim)
       while (plan_.others_ended < size() - 1) std::this_thread::sleep_for(1ms);
     return operations_ < plan_.operation || rank() == plan_.victim ? soon() : Deadline::in(150ms);
@@ -44,29 +47,45 @@ class StallingBootstrap final : public Bootstrap {
 
   std::unique_ptr<Bootstrap> next_;
   Plan& plan_;
+  std::atomic<int>* all_operations_;
   int operations_ = 0;
 };
 
+// What a team is, and how many operations of its bootstrap it goes through.
+struct Life {
+  Multicast multicast = Multicast::never;
+  int operations = 24;
+
+  [[nodiscard]] TeamMachine machine(int ranks) const {
+    if (multicast == Multicast::never) return TeamMachine(ranks);
+    auto configuration = with_multicast(ranks);
+    configuration.multicast_wait = 1000;  // milliseconds: who binds before its time is told
+    return {ranks, configuration};
+  }
+};
+
+constexpr Life by_unicast{};
+constexpr Life with_multicast_address{Multicast::required, 50};
+
 // All that a team does; the first failure.
-Result<void> live(std::unique_ptr<Bootstrap> bootstrap, const Device& device) {
+Result<void> live(const Life& life, std::unique_ptr<Bootstrap> bootstrap, const Device& device) {
   auto team = Team::try_assemble(std::move(bootstrap), device, soon());
   if (!team) return team.failure();
-  auto memory = SymmetricMemory::try_create(*team, 1_MiB, {.capacity = 4_MiB}, soon());
+  auto memory = SymmetricMemory::try_create(*team, 1_MiB, {.capacity = 4_MiB, .multicast = life.multicast}, soon());
   if (!memory) return memory.failure();
   if (auto grown = memory->try_grow(2_MiB, soon()); !grown) return grown.failure();
   return memory->try_close(soon());
 }
 
-constexpr int operations_of_a_life = 24;
-
-void stall(TeamMachine& machine, int victim, int operation) {
+void stall(TeamMachine& machine, const Life& life, int victim, int operation) {
   StallingBootstrap::Plan plan{victim, operation};
   const std::string name = "rank " + std::to_string(victim);
   auto second = SocketBootstrap::within_process(machine.ranks());
   run_team(machine.ranks(), [&](std::unique_ptr<SocketBootstrap> bootstrap) {
     const int rank = bootstrap->rank();
     const CurrentContext context(machine.device(rank));
-    const auto lived = live(std::make_unique<StallingBootstrap>(std::move(bootstrap), plan), machine.device(rank));
+    const auto lived =
+        live(life, std::make_unique<StallingBootstrap>(std::move(bootstrap), plan), machine.device(rank));
     // The victim learns from the others that they have given up, or that they have gone.
     if (lived)
       ADD_FAILURE() << "rank " << rank << " went on without " << name;
@@ -74,37 +93,67 @@ void stall(TeamMachine& machine, int victim, int operation) {
       expect_failure(lived, ErrorKind::timed_out, {name});
     if (rank != victim) ++plan.others_ended;
     // At once, the late one too.
-    const auto again = live(std::move(second[static_cast<std::size_t>(rank)]), machine.device(rank));
+    const auto again = live(life, std::move(second[static_cast<std::size_t>(rank)]), machine.device(rank));
     EXPECT_TRUE(again) << again.failure().message();
   });
   EXPECT_TRUE(machine.nothing_live()) << "stalled before operation " << operation;
 }
 
-TEST(StalledRanks, ALifeHasThatManyOperations) {
-  TeamMachine machine(2);
-  StallingBootstrap::Plan plan{0, operations_of_a_life + 1};
-  run_team(2, [&](std::unique_ptr<SocketBootstrap> bootstrap) {
-    const int rank = bootstrap->rank();
-    const CurrentContext context(machine.device(rank));
-    EXPECT_TRUE(live(std::make_unique<StallingBootstrap>(std::move(bootstrap), plan), machine.device(rank)));
-  });
-}
-
-TEST(StalledRanks, AreNamedByAllOthersWhereverTheyStall) {
-  TeamMachine machine(3);
-  for (int operation = 1; operation <= operations_of_a_life; ++operation) stall(machine, operation % 3, operation);
-}
-
-TEST(StalledRanks, AreNamedInTeamsOfAnySize) {
-  for (int size = 2; size <= 8; ++size) {
-    TeamMachine machine(size);
-    for (int operation = size - 1; operation <= operations_of_a_life; operation += 9)
-      stall(machine, (operation + size / 2) % size, operation);
+class StalledRanks : public testing::Test {
+ protected:
+  static void expect_operations(const Life& life) {
+    TeamMachine machine = life.machine(2);
+    StallingBootstrap::Plan plan{0, life.operations + 1};
+    std::atomic<int> operations = 0;
+    run_team(2, [&](std::unique_ptr<SocketBootstrap> bootstrap) {
+      const int rank = bootstrap->rank();
+      const CurrentContext context(machine.device(rank));
+      auto stalling = std::make_unique<StallingBootstrap>(std::move(bootstrap), plan, &operations);
+      EXPECT_TRUE(live(life, std::move(stalling), machine.device(rank)));
+    });
+    EXPECT_EQ(operations, 2 * life.operations);
   }
+  static void stall_before_each(const Life& life, int ranks) {
+    TeamMachine machine = life.machine(ranks);
+    for (int operation = 1; operation <= life.operations; ++operation)
+      stall(machine, life, operation % ranks, operation);
+  }
+  static void stall_in_teams_of_any_size(const Life& life) {
+    for (int size = 2; size <= 8; ++size) {
+      TeamMachine machine = life.machine(size);
+      for (int operation = size - 1; operation <= life.operations; operation += 9)
+        stall(machine, life, (operation + size / 2) % size, operation);
+    }
+  }
+
+  const NoSwitches no_switches_;
+};
+
+TEST_F(StalledRanks, ALifeHasThatManyOperations) {
+  expect_operations(by_unicast);
+}
+
+TEST_F(StalledRanks, AreNamedByAllOthersWhereverTheyStall) {
+  stall_before_each(by_unicast, 3);
+}
+
+TEST_F(StalledRanks, AreNamedInTeamsOfAnySize) {
+  stall_in_teams_of_any_size(by_unicast);
+}
+
+TEST_F(StalledRanks, WithMulticastAreNamedByAllOthersWhereverTheyStall) {
+  if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
+  expect_operations(with_multicast_address);
+  stall_before_each(with_multicast_address, 3);
+}
+
+TEST_F(StalledRanks, WithMulticastAreNamedInTeamsOfAnySize) {
+  if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
+  stall_in_teams_of_any_size(with_multicast_address);
 }
 
 // Between two votes the others wait for a descriptor; then, too, the late rank alone is named.
-TEST(StalledRanks, AreNamedWhereTheyOweADescriptor) {
+TEST_F(StalledRanks, AreNamedWhereTheyOweADescriptor) {
   TeamMachine machine(3);
   std::atomic<int> ended = 0;
   machine.run([&](const auto& team) {
@@ -125,7 +174,7 @@ TEST(StalledRanks, AreNamedWhereTheyOweADescriptor) {
   EXPECT_TRUE(machine.nothing_live());
 }
 
-TEST(StalledRanks, TeamsThatEndBadlyTakeNothing) {
+TEST_F(StalledRanks, TeamsThatEndBadlyTakeNothing) {
   TeamMachine machine(3);
   const int rounds = std::getenv("CUVMM_TEST_LONG") != nullptr ? 300 : 20;
   std::size_t descriptors = 0;
