@@ -152,6 +152,29 @@ TEST_F(StalledRanks, WithMulticastAreNamedInTeamsOfAnySize) {
   stall_in_teams_of_any_size(with_multicast_address);
 }
 
+// Without multicast is no way out where a rank is missing: the team is at an end.
+TEST_F(StalledRanks, WithMulticastNobodyGoesOnWithoutThem) {
+  if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
+  TeamMachine machine = with_multicast_address.machine(3);
+  constexpr int first_bind = 23;  // from here on: the request, the bind, and the mapping, with two operations each
+  for (int operation = first_bind; operation < first_bind + 6; ++operation) {
+    StallingBootstrap::Plan plan{1, operation};
+    run_team(3, [&](std::unique_ptr<SocketBootstrap> bootstrap) {
+      const int rank = bootstrap->rank();
+      const CurrentContext context(machine.device(rank));
+      const auto team =
+          Team::assemble(std::make_unique<StallingBootstrap>(std::move(bootstrap), plan), machine.device(rank), soon());
+      const auto memory =
+          SymmetricMemory::try_create(team, 1_MiB, {.capacity = 4_MiB, .multicast = Multicast::if_possible}, soon());
+      EXPECT_FALSE(memory) << "rank " << rank << ", operation " << operation;
+      if (rank == 1) return;
+      expect_failure(memory, ErrorKind::timed_out, {"rank 1", "multicast"});
+      ++plan.others_ended;
+    });
+    EXPECT_TRUE(machine.nothing_live()) << "stalled before operation " << operation;
+  }
+}
+
 // Between two votes the others wait for a descriptor; then, too, the late rank alone is named.
 TEST_F(StalledRanks, AreNamedWhereTheyOweADescriptor) {
   TeamMachine machine(3);
