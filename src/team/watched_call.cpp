@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -27,11 +28,16 @@ Failure no_thread(const std::string& what, const std::system_error& error) {
   return failure;
 }
 
-Result<void> answer_of(const std::function<Result<void>()>& work) {
+// `otherwise`: where there is no memory left to say what was thrown.
+Result<void> answer_of(const std::function<Result<void>()>& work, const Result<void>& otherwise) noexcept {
   try {
     return work();
   } catch (...) {
-    return failure_of_current_exception();
+    try {
+      return failure_of_current_exception();
+    } catch (const std::bad_alloc&) {
+      return otherwise;
+    }
   }
 }
 
@@ -46,7 +52,7 @@ class WatchedCall::State {
       const std::lock_guard lock(mutex_);
       id_ = ::gettid();
     }
-    Result<void> answer = answer_of(work);
+    Result<void> answer = answer_of(work, out_of_memory_);
     work = nullptr;  // what it shares with who waits is theirs alone, once they are told
     const std::lock_guard lock(mutex_);
     result_ = std::move(answer);
@@ -82,6 +88,7 @@ class WatchedCall::State {
   using Clock = std::chrono::steady_clock;
 
   const std::string what_;
+  const Result<void> out_of_memory_ = Failure{};
   const Clock::time_point begun_ = Clock::now();
   std::mutex mutex_;
   std::condition_variable changed_;

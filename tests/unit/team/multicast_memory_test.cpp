@@ -179,6 +179,37 @@ TEST_F(MulticastMemory, AGrowthThatHasToBeBoundIsRefusedAndDoneAgainAlike) {
   EXPECT_TRUE(machine.nothing_live());
 }
 
+// What the memory was told of is waited for before anybody unmaps the object.
+TEST_F(MulticastMemory, WorkIsWaitedForBeforeAnybodyUnmaps) {
+  TeamMachine machine(2, with_multicast(2));
+  machine.run([&](const auto& team) {
+    SymmetricMemoryOptions options = required;
+    options.device_wait = 50ms;
+    auto memory = SymmetricMemory::create(team, 1_MiB, options, soon());
+    driver::Interface& driver = team->device().driver().interface();
+    abi::CUstream stream = nullptr;
+    std::atomic<bool> go_on = false;
+    if (team->rank() == 0) {
+      driver.cuStreamCreate(&stream, 1);
+      memory.used_on(stream);
+      driver.cuLaunchHostFunc(
+          stream,
+          [](void* flag) {
+            while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::sleep_for(1ms);
+          },
+          &go_on);
+    }
+    expect_failure(memory.try_close(soon()), ErrorKind::timed_out, {"refused by 1 of 2", "rank 0 (process"});
+    EXPECT_TRUE(memory.multicast_address());
+    EXPECT_EQ(machine.calls(team->rank())[EntryPoint::cuMemUnmap], 0U);
+    go_on = true;
+    if (team->rank() == 0) driver.cuStreamSynchronize(stream);
+    memory.close(soon());
+    if (team->rank() == 0) driver.cuStreamDestroy(stream);
+  });
+  EXPECT_TRUE(machine.nothing_live());
+}
+
 TEST_F(MulticastMemory, ACallThatBlocksLeavesTheRestOfTheTimeForUnicast) {
   std::shared_ptr<BlockingDriver> blocking;
   TeamMachine machine(3, with_multicast(3), [&](int rank, std::shared_ptr<driver::Interface> below) {
@@ -188,7 +219,7 @@ TEST_F(MulticastMemory, ACallThatBlocksLeavesTheRestOfTheTimeForUnicast) {
     return std::shared_ptr<driver::Interface>(blocking);
   });
   machine.run([&](const auto& team) {
-    auto memory = SymmetricMemory::create(team, 1_MiB, if_possible, Deadline::in(2s));
+    auto memory = SymmetricMemory::create(team, 1_MiB, if_possible, Deadline::in(4s));
     expect_all_by_unicast_alone(memory, {"refused by 1 of 3", "rank 1 (process", "cuvmm-multicast"});
     memory.grow(2_MiB, soon());
     memory.close(soon());

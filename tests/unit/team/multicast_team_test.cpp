@@ -7,6 +7,7 @@
 #include "failing_calls.hpp"
 #include "multicast_machine.hpp"
 #include "sharing/open_descriptors.hpp"
+#include "sharing/wire.hpp"
 
 namespace cuvmm::team {
 namespace {
@@ -446,7 +447,7 @@ TEST_F(MulticastTeamTest, ABlockedCallEndsByTheDeadlineAndIsGivenBackWhenItRetur
         auto multicast = MulticastTeam::create(team, unit, {}, soon());
         if (team->rank() == 1) blocked.blocking->block();
         team->vote("blocks from now on", {}, soon());
-        expect_failure(multicast.try_bind(0, own.memory(), 0, unit, Deadline::in(600ms)), ErrorKind::timed_out,
+        expect_failure(multicast.try_bind(0, own.memory(), 0, unit, Deadline::in(2s)), ErrorKind::timed_out,
                        {"refused by 1 of 3", "rank 1 (process", name, "cuvmm-multicast", "thread "});
         // As long as it is blocked nothing is bound, on no rank.
         expect_failure(multicast.try_bind(0, own.memory(), 0, unit, soon()), ErrorKind::timed_out,
@@ -472,7 +473,7 @@ TEST_F(MulticastTeamTest, ACallThatReturnsLateIsTakenUp) {
       auto multicast = MulticastTeam::create(team, unit, {}, soon());
       if (team->rank() == 1) blocked.blocking->block();
       team->vote("blocks from now on", {}, soon());
-      expect_failure(multicast.try_bind(0, own.memory(), 0, unit, Deadline::in(600ms)), ErrorKind::timed_out,
+      expect_failure(multicast.try_bind(0, own.memory(), 0, unit, Deadline::in(2s)), ErrorKind::timed_out,
                      {"rank 1 (process"});
       if (team->rank() == 1) blocked.blocking->let_go();
       team->vote("let go", {}, soon());
@@ -497,10 +498,10 @@ TEST_F(MulticastTeamTest, ABlockedBindToAMappedObjectLeavesItInUse) {
     multicast.bind(0, first.memory(), 0, unit, soon());
     if (team->rank() == 1) blocked.blocking->block();
     team->vote("blocks from now on", {}, soon());
-    expect_failure(multicast.try_bind(unit, second.memory(), 0, unit, Deadline::in(600ms)), ErrorKind::timed_out,
+    expect_failure(multicast.try_bind(unit, second.memory(), 0, unit, Deadline::in(2s)), ErrorKind::timed_out,
                    {"rank 1 (process"});
     exchange_by_multimem(*team, multicast.address(), first.range, 0, 1);
-    expect_failure(multicast.try_close(Deadline::in(600ms)), ErrorKind::timed_out,
+    expect_failure(multicast.try_close(Deadline::in(2s)), ErrorKind::timed_out,
                    {"rank 1 (process", "cuMulticastBindMem"});
     exchange_by_multimem(*team, multicast.address(), first.range, 0, 2);
     if (team->rank() == 1) blocked.blocking->let_go();
@@ -519,21 +520,21 @@ TEST_F(MulticastTeamTest, ADeviceThatWasNeverAddedBlocksNobodyForEver) {
     }
   };
   auto configuration = with_multicast(3);
-  configuration.multicast_wait = 1500;  // milliseconds, after which the emulated driver gives up
+  configuration.multicast_wait = 4000;  // milliseconds, after which the emulated driver gives up
   TeamMachine machine(3, configuration, [](int rank, std::shared_ptr<driver::Interface> below) {
     return rank == 2 ? std::make_shared<Forgetful>(std::move(below)) : below;
   });
   machine.run([&](const auto& team) {
     const OwnMemory own(*team);
     auto multicast = MulticastTeam::create(team, unit, {}, soon());
-    expect_failure(multicast.try_bind(0, own.memory(), 0, unit, Deadline::in(800ms)), ErrorKind::timed_out,
+    expect_failure(multicast.try_bind(0, own.memory(), 0, unit, Deadline::in(2s)), ErrorKind::timed_out,
                    {"refused by 3 of 3", "until all devices of the multicast object were added"});
     multicast.close(soon());  // waits until the driver has given up
   });
   EXPECT_TRUE(machine.nothing_live());
 }
 
-// Between its vote for one step and the next a rank does not come.
+// A rank agrees to bind, and does not come back; another one is blocked. Both are named.
 TEST_F(MulticastTeamTest, ARankThatNeverBindsIsNamedAndWhoIsBlockedToo) {
   BlockingMachine blocked(EntryPoint::cuMulticastBindMem);
   std::atomic<int> ended = 0;
@@ -543,14 +544,59 @@ TEST_F(MulticastTeamTest, ARankThatNeverBindsIsNamedAndWhoIsBlockedToo) {
     if (team->rank() == 1) blocked.blocking->block();
     team->vote("blocks from now on", {}, soon());
     if (team->rank() == 2) {
+      const Bytes same_request =
+          sharing::Writer().number(std::uint64_t{0}).number(std::uint64_t{unit}).take();  // offset and size
+      ASSERT_TRUE(team->try_agree("multicast: bind request", same_request, soon()));
       while (ended < 2) std::this_thread::sleep_for(1ms);
       return;
     }
-    expect_failure(multicast.try_bind(0, own.memory(), 0, unit, Deadline::in(300ms)), ErrorKind::timed_out, {"2"});
+    std::vector<std::string> words = {"rank 2"};
+    if (team->rank() == 1) words.insert(words.end(), {"on this rank", "cuvmm-multicast"});
+    expect_failure(multicast.try_bind(0, own.memory(), 0, unit, Deadline::in(1s)), ErrorKind::timed_out, words);
     ++ended;
-    if (team->rank() == 1) blocked.blocking->let_go();
   });
+  EXPECT_FALSE(blocked.machine.nothing_live()) << "the thread is in its call";
+  blocked.blocking->let_go();
   EXPECT_TRUE(blocked.nothing_live_soon());
+}
+
+// Better lost than taken from under running work.
+TEST_F(MulticastTeamTest, ADestructorThatCannotWaitLeavesEverythingAsItIs) {
+  const cuvmm::test::RecordingHandler reports;
+  TeamMachine machine(2, with_multicast(2));
+  machine.run([&](const auto& team) {
+    const OwnMemory own(*team);
+    driver::Interface& driver = team->device().driver().interface();
+    abi::CUstream stream = nullptr;
+    std::atomic<bool> go_on = false;
+    {
+      auto multicast = MulticastTeam::create(team, unit, {.device_wait = 50ms}, soon());
+      multicast.bind(0, own.memory(), 0, unit, soon());
+      if (team->rank() == 1) {
+        driver.cuStreamCreate(&stream, 1);
+        multicast.used_on(stream);
+        driver.cuLaunchHostFunc(
+            stream,
+            [](void* flag) {
+              while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::sleep_for(1ms);
+            },
+            &go_on);
+      }
+      team->vote("in use", {}, soon());
+    }
+    EXPECT_EQ(machine.calls(team->rank())[EntryPoint::cuMemUnmap], team->rank() == 1 ? 0U : 1U);
+    EXPECT_EQ(machine.calls(team->rank())[EntryPoint::cuMulticastUnbind], 0U)
+        << "the other one leaves its own to who has the object mapped";
+    go_on = true;
+    if (team->rank() == 1) {
+      driver.cuStreamSynchronize(stream);
+      driver.cuStreamDestroy(stream);
+    }
+    team->vote("done", {}, soon());
+  });
+  ASSERT_EQ(reports.failures.size(), 1U);
+  EXPECT_EQ(reports.failures.front().kind, ErrorKind::timed_out);
+  EXPECT_FALSE(machine.nothing_live());
 }
 
 }  // namespace
