@@ -132,7 +132,7 @@ TEST(TeamOfMpi, SharesMemoryWithinAndBetweenNodes) {
 
 TEST(TeamOfMpi, HasAMulticastAddressForAllNodes) {
   if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
-  const test::NoSwitches no_switches;
+  const test::NoSwitches no_switches{};
   share_memory("profile=h200-multicast,imex-channels=1", Multicast::required);
 }
 

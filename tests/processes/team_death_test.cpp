@@ -100,7 +100,7 @@ class KilledRanksWithMulticast : public KilledRanks {
   void SetUp() override {
     if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
   }
-  const team::test::NoSwitches no_switches_;
+  const team::test::NoSwitches no_switches_{};
 };
 
 TEST_F(KilledRanks, AtEachCallOfTheDriverAreNamedByAllOthers) {

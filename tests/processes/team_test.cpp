@@ -79,7 +79,7 @@ class MulticastTeamOfProcesses : public testing::Test {
   void SetUp() override {
     if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
   }
-  const test::NoSwitches no_switches_;
+  const test::NoSwitches no_switches_{};
 };
 
 TEST_F(MulticastTeamOfProcesses, ReachesTheMemoryOfAllRanksAtOnce) {
@@ -240,7 +240,7 @@ TEST_F(TeamOfNodes, C19_AnotherMachineIsRefusedWhateverTheHandles) {
 // Its object goes to the own node as a descriptor, and to the other one as a fabric handle.
 TEST_F(TeamOfNodes, HasOneMulticastAddressForAllNodes) {
   if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
-  const test::NoSwitches no_switches;
+  const test::NoSwitches no_switches{};
   const Machine machine("profile=h200-multicast,memory=2GiB,nodes=2,devices=2,imex-channels=1");
   const auto answers = run_processes(4, [&](int rank) {
     use_machine(machine.settings() + ",node=" + std::to_string(rank / 2));

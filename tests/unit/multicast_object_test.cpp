@@ -143,6 +143,7 @@ TEST_F(MulticastObjectTest, BindsAreCheckedWithTheRule) {
   auto one = object(2 * unit);
   const auto own = memory(0, 2 * unit);
   const auto refused = [&](std::size_t offset, std::size_t memory_offset, std::size_t bytes, const char* rule) {
+    expect_refusal(one.check_bind(offset, own, memory_offset, bytes), ErrorKind::invalid_use, rule);
     expect_refusal(one.try_bind(offset, own, memory_offset, bytes), ErrorKind::invalid_use, rule);
   };
   refused(0, 0, 0, "MULTICAST-BIND-RANGE");
@@ -154,6 +155,7 @@ TEST_F(MulticastObjectTest, BindsAreCheckedWithTheRule) {
   refused(SIZE_MAX / unit * unit, 0, unit, "MULTICAST-BIND-RANGE");
   const SharedPhysicalMemory of_host(PhysicalMemory::create(*driver_, {.location = Location::host_numa(0)}, unit));
   expect_refusal(one.try_bind(0, of_host, 0, unit), ErrorKind::invalid_use, "MULTICAST-BIND-MEMORY");
+  EXPECT_TRUE(one.check_bind(0, own, 0, unit));
   EXPECT_EQ(calls(EntryPoint::cuMulticastBindMem), 0u);
   one.bind(0, own, 0, unit);
   refused(0, unit, unit, "MULTICAST-BIND-ONCE");

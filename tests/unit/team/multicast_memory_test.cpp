@@ -18,7 +18,7 @@ class MulticastMemory : public testing::Test {
   void SetUp() override {
     if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
   }
-  const NoSwitches no_switches_;
+  const NoSwitches no_switches_{};
 };
 
 void expect_all_by_unicast_alone(const SymmetricMemory& memory, const std::vector<std::string>& why) {

@@ -47,7 +47,7 @@ class MulticastTeamTest : public testing::Test {
     multicast.close(soon());
   }
 
-  const NoSwitches no_switches_;
+  const NoSwitches no_switches_{};
 };
 
 TEST_F(MulticastTeamTest, OneStoreReachesTheMemoryOfEveryRank) {

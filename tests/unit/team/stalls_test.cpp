@@ -126,7 +126,7 @@ class StalledRanks : public testing::Test {
     }
   }
 
-  const NoSwitches no_switches_;
+  const NoSwitches no_switches_{};
 };
 
 TEST_F(StalledRanks, ALifeHasThatManyOperations) {
