@@ -24,7 +24,10 @@ void AliasTracker::end(Launch launch) noexcept {
 
 void AliasTracker::wrote(Launch launch, const Access& access) {
   const std::lock_guard lock(mutex_);
-  Running& writer = running_.at(launch);
+  note(launch, access, running_.at(launch));
+}
+
+void AliasTracker::note(Launch launch, const Access& access, Running& writer) {
   for (const Piece& piece : access.pieces) {
     if (piece.bytes.file == nullptr) continue;
     const std::uint64_t begin = piece.bytes.offset, end = begin + piece.bytes.bytes;
@@ -72,9 +75,11 @@ std::optional<std::string> AliasTracker::reads(Launch launch, const Access& acce
   return wrong;
 }
 
-void AliasTracker::alias_fence(Launch launch) {
+void AliasTracker::alias_fence(Launch launch, const Access* written) {
   const std::lock_guard lock(mutex_);
-  ++running_.at(launch).fences;
+  Running& fencing = running_.at(launch);
+  if (written != nullptr) note(launch, *written, fencing);
+  ++fencing.fences;
 }
 
 }  // namespace cuvmm::emulator::api

@@ -39,9 +39,12 @@ class AliasTracker {
   // behind what it wrote there itself and before this read. Between devices, addresses of the memory itself may differ:
   // each has its own.
   [[nodiscard]] std::optional<std::string> reads(Launch launch, const Access& access);
-  void alias_fence(Launch launch);
+  // With what was written right before, and is told of now: between the two no other launch reads.
+  void alias_fence(Launch launch, const Access* written = nullptr);
 
  private:
+  struct Running;
+  void note(Launch launch, const Access& access, Running& writer);
   using File = const memory::MappedFile*;
   struct Write {
     Launch launch = 0;
