@@ -282,8 +282,8 @@ Outcome EmulatedDriver::run_kernel(const HostKernel& kernel, const KernelShape& 
     if (!is_still_valid(views[index], who, opened[index].access))
       return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS,
                             fmt::format("kernel {}: memory was unmapped while it ran", kernel.name));
-  if (watched.finding())
-    if (Answer refused = machine_.tolerated(Rule::alias_fence, *watched.finding()); !refused.ok())
+  if (const auto finding = watched.conclude())
+    if (Answer refused = machine_.tolerated(Rule::alias_fence, *finding); !refused.ok())
       return Outcome::fault(CUDA_ERROR_LAUNCH_FAILED,
                             fmt::format("kernel {}: {}: {}", kernel.name, text(refused.rule).id, refused.detail));
   return progress == KernelProgress::done ? Outcome::done() : Outcome::again();

@@ -39,8 +39,7 @@ MulticastWindow TranslatedMemory::window(std::uint64_t address, std::size_t byte
   return {replicas_, bytes};
 }
 
-// A write is told of with the next access: a fence right behind it leaves no moment in which it seems to lack one, in
-// which a look of another launch, to which the old and the new value are alike, would be taken for a mistake.
+// A write is told of with the next access, as WatchedViews does.
 const TranslatedMemory::Found& TranslatedMemory::touch(std::uint64_t address, std::size_t bytes, Kind kind) {
   if (address % bytes != 0) {
     refusal_ = {CUDA_ERROR_MISALIGNED_ADDRESS, Rule::argument_valid,

@@ -312,28 +312,28 @@ struct WithoutFences : emulator::DeviceMemoryPolicy {
   void alias_fence() const {}
 };
 
-// Step by step, so that one rank looks while the launch of the other, which wrote, is running.
+// Step by step, so that one rank looks while the launch of another, which wrote, is running: it waits for the third.
 TEST_F(MultimemOnEmulatedDevices, AFenceThatIsLeftOutIsTold) {
   const cuvmm::test::RecordingHandler handler;
   for (const bool fences : {true, false})
     for (const auto mode : {emulator::Mode::strict, emulator::Mode::faithful})
       for (const bool barrier : {true, false}) {
         std::vector<std::string> warnings;
-        auto configuration = multicast_machine(2);
+        auto configuration = multicast_machine(3);
         configuration.mode = mode;
         configuration.scheduler = emulator::Scheduler::stepped;
         configuration.on_warning = [&](const std::string& warning) { warnings.push_back(warning); };
         configuration.kernels = fences ? kernels_over<emulator::DeviceMemoryPolicy>() : kernels_over<WithoutFences>();
         const EmulatedTeam on(configuration, impatient());
         const auto memory = on.team->allocate_for_all(256);
-        for (std::uint32_t rank = 0; rank < 2; ++rank) {
+        for (std::uint32_t rank = 0; rank < 3; ++rank) {
           if (barrier)
             on.team->barrier(rank, {1, 32}, true);
           else
             on.team->all_reduce(AllReduceWay::multimem_two_shot, on.all_reduce<float>(rank, memory, 0, memory, 0, 8),
                                 {1, 32});
         }
-        const std::array ends{end_of(on, 0), end_of(on, 1)};
+        const std::array ends{end_of(on, 0), end_of(on, 1), end_of(on, 2)};
         const bool fails = !fences && mode == emulator::Mode::strict;
         EXPECT_EQ(std::count(ends.begin(), ends.end(), abi::CUDA_ERROR_LAUNCH_FAILED) > 0, fails);
         const bool warned = !warnings.empty() && warnings.front().find("ALIAS-FENCE") != std::string::npos;

@@ -291,6 +291,27 @@ TEST(Blocks, LoseMemoryThatIsUnmapped) {
   }
 }
 
+// The same while it is running and does not give way.
+TEST(Blocks, LoseMemoryThatIsUnmappedMeanwhile) {
+  for (const bool unmapped : {true, false}) {
+    std::atomic<bool> touched{false}, go_on{false};
+    Configuration configuration = running([&](const BlockCall& call) {
+      add_to(call, call.arguments.get<std::uint64_t>(0), 1);
+      touched = true;
+      while (!go_on) std::this_thread::yield();
+    });
+    configuration.mode = Mode::faithful;
+    configuration.on_warning = [](const std::string&) {};
+    Emulated cuda(configuration);
+    const CUdeviceptr range = cuda.mapped();
+    EXPECT_EQ(launch(cuda, nullptr, 1, range), CUDA_SUCCESS);
+    while (!touched) std::this_thread::yield();
+    if (unmapped) EXPECT_ANSWER(SUCCESS, *cuda, cuMemUnmap(range, chunk));
+    go_on = true;
+    EXPECT_EQ(cuda->cuCtxSynchronize(), unmapped ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS);
+  }
+}
+
 // A block goes on where it stopped, in whatever thread; and is gone on with while others that block are away.
 TEST(Blocks, GoOnInOtherThreads) {
   std::atomic<int> changes{0};
