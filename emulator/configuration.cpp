@@ -110,8 +110,9 @@ void Configuration::validate() const {
       refuse(fmt::format("multicast-bind-fails (multicast_failures) names device {} and {} times; there are {} devices",
                          failure.device, failure.times, devices));
   for (const HostKernel& kernel : kernels)
-    if (kernel.name.empty() || !kernel.views || !kernel.run)
-      refuse(fmt::format("the host kernel '{}' must have a name, a views and a run function", kernel.name));
+    if (kernel.name.empty() || !kernel.views || bool(kernel.run) == bool(kernel.run_block))
+      refuse(fmt::format("the host kernel '{}' must have a name, a views function, and a run or a run_block function",
+                         kernel.name));
   for (const HostKernel& kernel : kernels)
     if (std::find(kernel.argument_bytes.begin(), kernel.argument_bytes.end(), 0) != kernel.argument_bytes.end())
       refuse(fmt::format("the host kernel '{}' declares an argument of 0 bytes; each has at least 1", kernel.name));

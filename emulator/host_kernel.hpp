@@ -90,13 +90,55 @@ struct KernelCall {
   AliasChecker* aliases = nullptr;              // null where nobody checks
 };
 
-// A kernel. Its functions are called from any thread, also for several launches at once. `run` must not call the
-// driver, which answers NOT_PERMITTED then, as it does within a host function.
+// Memory as one block of a running kernel reaches it: at the addresses of the device, each access with the rights that
+// the launch's device has at that moment. What a device cannot survive (an address that is not mapped, or not for this,
+// or no multiple of the access's size) is thrown, has to pass through the kernel, and ends the launch as on a device.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  DeviceMemory(DeviceMemory&&) = delete;
+  DeviceMemory& operator=(DeviceMemory&&) = delete;
+  virtual ~DeviceMemory() = default;
+
+  // Where the bytes of one access, 1, 2, 4, 8 or 16, can be touched until the block gives way. What is changed in one
+  // step (an atomic addition) is written. Other blocks and devices touch them at the same time: use atomics.
+  virtual const std::byte* read(std::uint64_t address, std::size_t bytes) = 0;
+  virtual std::byte* write(std::uint64_t address, std::size_t bytes) = 0;
+  // The same of a multicast address, for one of the functions of emulator/multimem.hpp, at offset 0 of the window,
+  // which is valid until the next access. A store and a reduction write.
+  virtual MulticastWindow read_multicast(std::uint64_t address, std::size_t bytes) = 0;
+  virtual MulticastWindow write_multicast(std::uint64_t address, std::size_t bytes) = 0;
+  virtual void alias_fence() = 0;  // fence.proxy.alias
+
+  // Lets other blocks, and other streams, go on: to be called between looks at memory that somebody else is to change.
+  // Never within a catch block. What it throws when the launch is given up has to pass as well.
+  virtual void give_way() = 0;
+};
+
+// One block of a launch.
+struct BlockCall {
+  const KernelArguments& arguments;
+  const KernelShape& shape;
+  unsigned block = 0;   // of the grid, the first axis running fastest
+  unsigned blocks = 1;  // how many there are
+  DeviceMemory& memory;
+};
+
+// A kernel, of one of two kinds. `run` is called for the whole launch, with its views opened, again and again until it
+// is done. `run_block`, where it is given, is called instead, once for each block; the blocks of a launch take turns as
+// they give way, each with a stack of its own, of 256 KiB, so that they may wait for one another and for other devices.
+// Then `views` only says what a launch may touch, for those who unmap it; null addresses are left out.
+//
+// The functions are called from any thread, also for several launches at once. They must not call the driver, which
+// answers NOT_PERMITTED then, as it does within a host function.
 struct HostKernel {
   std::string name;
   std::vector<std::size_t> argument_bytes;  // the size of each argument, in order
   std::function<std::vector<KernelView>(const KernelArguments&)> views;
   std::function<KernelProgress(const KernelCall&)> run;
+  std::function<void(const BlockCall&)> run_block = {};
 };
 
 }  // namespace cuvmm::emulator

@@ -14,7 +14,7 @@ void AliasTracker::end(Launch launch) noexcept {
   const std::lock_guard lock(mutex_);
   const auto ended = running_.extract(launch);
   if (ended.empty()) return;
-  for (const auto& [file, written] : ended.mapped().written) {
+  for (const File file : ended.mapped().written) {
     const auto writes = writes_.find(file);
     if (writes == writes_.end()) continue;  // others wrote over all of it
     writes->second.clear_if([&](const Write& write) { return write.launch == launch; });
@@ -24,31 +24,24 @@ void AliasTracker::end(Launch launch) noexcept {
 
 void AliasTracker::wrote(Launch launch, const Access& access) {
   const std::lock_guard lock(mutex_);
-  Running& writer = running_.at(launch);
+  note(launch, access, running_.at(launch));
+}
+
+void AliasTracker::note(Launch launch, const Access& access, Running& writer) {
   for (const Piece& piece : access.pieces) {
     if (piece.bytes.file == nullptr) continue;
     const std::uint64_t begin = piece.bytes.offset, end = begin + piece.bytes.bytes;
-    const Write write{launch, piece.address - begin, access.multicast, writer.fences};
-    IntervalMap<Write>& writes = writes_[piece.bytes.file];
-    writer.written[piece.bytes.file].set(begin, end, writer.fences);
-    writes.set(begin, end, write);
+    writer.written.insert(piece.bytes.file);
+    writes_[piece.bytes.file].set(begin, end, Write{launch, piece.address - begin, access.multicast, fences_});
   }
 }
 
-bool AliasTracker::lacks_fence(const Running& reader, const Piece& piece, bool multicast, std::uint64_t begin,
-                               std::uint64_t end, const Write& write) const {
+bool AliasTracker::lacks_fence(const Running& reader, const Piece& piece, bool multicast, const Write& write) const {
   if (write.alias == piece.address - piece.bytes.offset) return false;
   const auto writer = running_.find(write.launch);
-  if (writer == running_.end() || writer->second.fences > write.fences) return false;
+  if (writer == running_.end() || writer->second.last_fence > write.fences) return false;
   if (writer->second.device != reader.device && !write.multicast && !multicast) return false;
-  if (reader.fences == 0) return true;
-  bool lacks = false;
-  if (const auto own = reader.written.find(piece.bytes.file); own != reader.written.end())
-    own->second.for_each_in(begin, end, [&](std::uint64_t, std::uint64_t, std::uint64_t fences) {
-      lacks = reader.fences <= fences;
-      return !lacks;
-    });
-  return lacks;
+  return reader.last_fence <= write.fences;
 }
 
 std::optional<std::string> AliasTracker::reads(Launch launch, const Access& access) {
@@ -59,8 +52,8 @@ std::optional<std::string> AliasTracker::reads(Launch launch, const Access& acce
     const auto writes = writes_.find(piece.bytes.file);
     if (writes == writes_.end()) continue;
     const std::uint64_t first = piece.bytes.offset;
-    const auto look = [&](std::uint64_t begin, std::uint64_t end, const Write& write) {
-      if (!lacks_fence(reader, piece, access.multicast, begin, end, write)) return true;
+    const auto look = [&](std::uint64_t begin, std::uint64_t, const Write& write) {
+      if (!lacks_fence(reader, piece, access.multicast, write)) return true;
       wrong = fmt::format("device {} reads {:#x}{}, which device {} wrote at {:#x}{}, without one", reader.device,
                           piece.address + begin - first, access.multicast ? " by multimem" : "",
                           running_.at(write.launch).device, write.alias + begin, write.multicast ? " by multimem" : "");
@@ -72,9 +65,11 @@ std::optional<std::string> AliasTracker::reads(Launch launch, const Access& acce
   return wrong;
 }
 
-void AliasTracker::alias_fence(Launch launch) {
+void AliasTracker::alias_fence(Launch launch, const Access* written) {
   const std::lock_guard lock(mutex_);
-  ++running_.at(launch).fences;
+  Running& fencing = running_.at(launch);
+  if (written != nullptr) note(launch, *written, fencing);
+  fencing.last_fence = ++fences_;
 }
 
 }  // namespace cuvmm::emulator::api

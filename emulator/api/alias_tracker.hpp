@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,32 +36,34 @@ class AliasTracker {
 
   void wrote(Launch launch, const Access& access);
   // What is wrong with the read, in words, if the bytes were last written through another address by a launch that is
-  // still running, without an alias fence: of the writer behind the write, or of the reader, if that is another launch,
-  // behind what it wrote there itself and before this read. Between devices, addresses of the memory itself may differ:
-  // each has its own.
+  // still running, without an alias fence, of the writer or of the reader, behind the write and before this read.
+  // Between devices, addresses of the memory itself may differ: each has its own.
   [[nodiscard]] std::optional<std::string> reads(Launch launch, const Access& access);
-  void alias_fence(Launch launch);
+  // With what was written right before, and is told of now: between the two no other launch reads.
+  void alias_fence(Launch launch, const Access* written = nullptr);
 
  private:
+  struct Running;
+  void note(Launch launch, const Access& access, Running& writer);
   using File = const memory::MappedFile*;
   struct Write {
     Launch launch = 0;
     std::uint64_t alias = 0;  // the same for all bytes of a mapping: how far addresses are from places in the file
     bool multicast = false;
-    std::uint64_t fences = 0;  // of the launch when it wrote
+    std::uint64_t fences = 0;  // of all launches when it wrote
     friend bool operator==(const Write&, const Write&) = default;
   };
   struct Running {
     int device = 0;
-    std::uint64_t fences = 0;
-    std::map<File, IntervalMap<std::uint64_t>> written;  // with how many fences before
+    std::uint64_t last_fence = 0;  // its number among those of all launches; 0: none yet
+    std::set<File> written;
   };
 
-  [[nodiscard]] bool lacks_fence(const Running& reader, const Piece& piece, bool multicast, std::uint64_t begin,
-                                 std::uint64_t end, const Write& write) const;
+  [[nodiscard]] bool lacks_fence(const Running& reader, const Piece& piece, bool multicast, const Write& write) const;
 
   std::mutex mutex_;
   Launch next_ = 1;
+  std::uint64_t fences_ = 0;  // how many there were, of all launches
   std::map<Launch, Running> running_;
   std::map<File, IntervalMap<Write>> writes_;
 };

@@ -7,6 +7,7 @@
 #include "emulator/api/fork_count.hpp"
 #include "emulator/emulated_driver.hpp"
 #include "emulator/kernels/builtin_kernels.hpp"
+#include "emulator/kernels/collective_kernels.hpp"
 #include "emulator/thread_storage.hpp"
 
 namespace cuvmm::emulator::api {
@@ -70,6 +71,7 @@ std::string_view way_out_here(Rule rule, const RuleText& text) {
 EmulatedDriver::EmulatedDriver(const Configuration& configuration)
     : machine_(MachineParts::of(configuration)), engine_(scheduling_of(configuration)) {
   for (const HostKernel& kernel : builtin_kernels()) add_kernel(kernel);
+  for (const HostKernel& kernel : collective_kernels()) add_kernel(kernel);
   for (const HostKernel& kernel : configuration.kernels) add_kernel(kernel);
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "emulator/api/answering.hpp"
+#include "emulator/api/block_launch.hpp"
 #include "emulator/api/watched_launch.hpp"
 #include "emulator/kernels/module_image.hpp"
 #include "emulator/multimem.hpp"
@@ -193,9 +194,20 @@ Answer EmulatedDriver::launch(const StreamEntry& entry, const HostKernel& kernel
   operation.kind = OperationKind::kernel;
   operation.description = fmt::format("kernel {}", kernel.name);
   for (const KernelView& view : views) operation.touches.push_back({view.address, view.bytes, view.write});
+  const auto who = model::Accessor::device(entry.context->device);
+  if (kernel.run_block) {
+    // Begun anew for each of a graph's launches, which are copies of one operation that was never run.
+    operation.run = [this, &kernel, shape, arguments = std::move(arguments), who,
+                     running = std::shared_ptr<BlockLaunch>()]() mutable {
+      if (running == nullptr) running = std::make_shared<BlockLaunch>(machine_, kernel, shape, arguments, who);
+      Outcome outcome = running->go_on();
+      if (!outcome.unfinished()) running = nullptr;
+      return outcome;
+    };
+    return engine_.submit(entry.stream, std::move(operation));
+  }
   operation.run = [this, &kernel, shape, views, arguments = std::move(arguments), tries = std::uint64_t{0},
-                   watched = std::shared_ptr<WatchedLaunch>(),
-                   who = model::Accessor::device(entry.context->device)]() mutable {
+                   watched = std::shared_ptr<WatchedLaunch>(), who]() mutable {
     // What is watched goes with the launch: begun anew for each of a graph's, which are copies of one operation.
     if (tries == 0) watched = std::make_shared<WatchedLaunch>(machine_.aliases(), who.ordinal());
     Outcome outcome = run_kernel(kernel, shape, views, arguments, tries++, who, watched->launch());
@@ -270,8 +282,8 @@ Outcome EmulatedDriver::run_kernel(const HostKernel& kernel, const KernelShape& 
     if (!is_still_valid(views[index], who, opened[index].access))
       return Outcome::fault(CUDA_ERROR_ILLEGAL_ADDRESS,
                             fmt::format("kernel {}: memory was unmapped while it ran", kernel.name));
-  if (watched.finding())
-    if (Answer refused = machine_.tolerated(Rule::alias_fence, *watched.finding()); !refused.ok())
+  if (const auto finding = watched.conclude())
+    if (Answer refused = machine_.tolerated(Rule::alias_fence, *finding); !refused.ok())
       return Outcome::fault(CUDA_ERROR_LAUNCH_FAILED,
                             fmt::format("kernel {}: {}: {}", kernel.name, text(refused.rule).id, refused.detail));
   return progress == KernelProgress::done ? Outcome::done() : Outcome::again();

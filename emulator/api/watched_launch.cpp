@@ -30,18 +30,33 @@ AliasTracker::Access WatchedViews::access(std::size_t view, std::uint64_t offset
 }
 
 void WatchedViews::wrote(std::size_t view, std::uint64_t offset, std::uint64_t bytes) {
-  tracker_.wrote(launch_, access(view, offset, bytes));
+  const std::lock_guard lock(mutex_);
+  tell_of_last_write();
+  last_write_ = access(view, offset, bytes);
 }
 
 void WatchedViews::reads(std::size_t view, std::uint64_t offset, std::uint64_t bytes) {
-  const auto wrong = tracker_.reads(launch_, access(view, offset, bytes));
   const std::lock_guard lock(mutex_);
-  if (wrong && !finding_) finding_ = wrong;
+  tell_of_last_write();
+  auto wrong = tracker_.reads(launch_, access(view, offset, bytes));
+  if (wrong && !finding_) finding_ = std::move(wrong);
 }
 
-std::optional<std::string> WatchedViews::finding() const {
+void WatchedViews::alias_fence() {
   const std::lock_guard lock(mutex_);
+  tracker_.alias_fence(launch_, last_write_ ? &*last_write_ : nullptr);
+  last_write_.reset();
+}
+
+std::optional<std::string> WatchedViews::conclude() {
+  const std::lock_guard lock(mutex_);
+  tell_of_last_write();
   return finding_;
+}
+
+void WatchedViews::tell_of_last_write() {
+  if (last_write_) tracker_.wrote(launch_, *last_write_);
+  last_write_.reset();
 }
 
 }  // namespace cuvmm::emulator::api

@@ -37,19 +37,25 @@ class WatchedViews final : public AliasChecker {
 
   void wrote(std::size_t view, std::uint64_t offset, std::uint64_t bytes) override;
   void reads(std::size_t view, std::uint64_t offset, std::uint64_t bytes) override;
-  void alias_fence() override { tracker_.alias_fence(launch_); }
+  void alias_fence() override;
 
-  // The first read that lacked a fence.
-  [[nodiscard]] std::optional<std::string> finding() const;
+  // When the function has returned: the first read that lacked a fence.
+  [[nodiscard]] std::optional<std::string> conclude();
 
  private:
+  // Under the lock.
+  void tell_of_last_write();
+
   [[nodiscard]] AliasTracker::Access access(std::size_t view, std::uint64_t offset, std::uint64_t bytes) const;
 
   AliasTracker& tracker_;
   const AliasTracker::Launch launch_;
   const std::vector<KernelView>& views_;
   const std::vector<const Access*> accesses_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
+  // Told of with what comes next: a fence right behind it leaves no moment in which it seems to lack one, in which
+  // another launch, to which the old and the new value are alike, may look.
+  std::optional<AliasTracker::Access> last_write_;
   std::optional<std::string> finding_;
 };
 

@@ -20,6 +20,7 @@ class GraphRun {
       begin();
     }
     bool unfinished = false;
+    bool advanced = false;
     for (std::size_t index = 0; index < states_.size(); ++index) {
       State& state = states_[index];
       if (state.done) {
@@ -41,8 +42,12 @@ class GraphRun {
       }
       state.done = outcome.state == Outcome::State::done;
       unfinished = unfinished || !state.done;
+      advanced = advanced || state.done || outcome.state == Outcome::State::advanced;
     }
-    return unfinished ? Outcome::again() : Outcome::done();
+    if (!unfinished) {
+      return Outcome::done();
+    }
+    return advanced ? Outcome::advanced() : Outcome::again();
   }
 
  private:

@@ -275,8 +275,8 @@ void Scheduler::unlist(const std::shared_ptr<Stream>& stream) {
   }
 }
 
-// Tries the oldest operation of a stream that is ready or retrying. Returns whether it is finished.
-bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
+// Tries the oldest operation of a stream that is ready or retrying.
+Step Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
   unlist(stream);
   stream->phase = Stream::Phase::running;
   if (!stepped() && (!ready_.empty() || !retrying_.empty())) {
@@ -299,16 +299,19 @@ bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
     outcome.state = Outcome::State::fault;
     outcome.code = abi::CUDA_ERROR_LAUNCH_FAILED;
   }
-  const bool unfinished = outcome.state == Outcome::State::again || outcome.state == Outcome::State::short_of_memory;
-  if (unfinished && !dropped(*stream, oldest)) {
+  const bool advanced = outcome.state == Outcome::State::advanced;
+  if (advanced) {
+    oldest.fruitless_tries = 0;
+  }
+  if (outcome.unfinished() && !dropped(*stream, oldest)) {
     rest(stream);
     progress_.notify_all();
-    return false;
+    return advanced ? Step::advanced : Step::fruitless;
   }
   if (outcome.state == Outcome::State::fault) {
     fail(lock, *stream, oldest, outcome);
   }
-  if (stepped() && scheduling_.keep_trace && !unfinished) {
+  if (stepped() && scheduling_.keep_trace && !outcome.unfinished()) {
     trace_.push_back({stream->id, oldest.operation.kind, oldest.operation.description});
   }
   StreamList released;
@@ -316,7 +319,7 @@ bool Scheduler::execute(Lock& lock, const std::shared_ptr<Stream>& stream) {
   progress_.notify_all();
   advance(lock, std::move(released));
   advance(lock, stream);
-  return true;
+  return Step::finished;
 }
 
 // Without words where there is no memory for them.
@@ -401,7 +404,7 @@ Step Scheduler::step(Lock& lock) {
     return Step::idle;
   }
   const auto chosen = std::next(ready_.begin(), static_cast<std::ptrdiff_t>(random_below(ready_.size())));
-  return execute(lock, std::shared_ptr<Stream>(chosen->second)) ? Step::finished : Step::fruitless;
+  return execute(lock, std::shared_ptr<Stream>(chosen->second));
 }
 
 void Scheduler::run_until_idle(Lock& lock) {
@@ -412,7 +415,7 @@ void Scheduler::run_until_idle(Lock& lock) {
     if (outcome == Step::idle) {
       return;
     }
-    fruitless = outcome == Step::finished ? 0 : fruitless + 1;
+    fruitless = outcome == Step::finished || outcome == Step::advanced ? 0 : fruitless + 1;
   }
 }
 
@@ -496,7 +499,7 @@ abi::CUresult Scheduler::wait(Lock& lock, const Completion& target, const Contex
       continue;
     }
     const Step outcome = step(lock);
-    fruitless = outcome == Step::finished ? 0 : fruitless + 1;
+    fruitless = outcome == Step::finished || outcome == Step::advanced ? 0 : fruitless + 1;
     if (outcome == Step::idle) {
       wait_for_progress(lock, nullptr);
     } else if (outcome == Step::fruitless) {

@@ -123,7 +123,7 @@ class Scheduler {
   void make_ready(const std::shared_ptr<Stream>& stream);
   void rest(const std::shared_ptr<Stream>& stream);
   void unlist(const std::shared_ptr<Stream>& stream);
-  bool execute(Lock& lock, const std::shared_ptr<Stream>& stream);
+  Step execute(Lock& lock, const std::shared_ptr<Stream>& stream);
   void fail(Lock& lock, Stream& stream, const PendingOperation& failed, const Outcome& outcome);
   void drop_pending(Lock& lock, Context& context);
   void sort_out(Lock& lock, const std::shared_ptr<Stream>& stream);

@@ -50,6 +50,7 @@ struct TraceEntry {
 // What one step did.
 enum class Step {
   finished,   // an operation came to its end
+  advanced,   // an operation went on and is not finished
   fruitless,  // an operation was tried and is not finished
   idle,       // no operation could be tried: nothing is submitted, or other threads are running all there is
 };

@@ -28,9 +28,10 @@ Refusal check_team(std::string_view name, const Team& team, const CollectiveShap
         fmt::format("A call of this team has 1 to {} blocks of 1 to {} threads", team.blocks, most_collective_threads),
         "Launch it in such a shape, the same on all ranks");
   if (multicast && team.multicast_arrivals == nullptr)
-    return refused(name, "team.multicast_arrivals = null",
-                   "The ranks meet through the multicast address, and there is none",
-                   "Bind the arrivals of all ranks to a multicast object, or use the form without multicast");
+    return refused(
+        name, "team.multicast_arrivals = null", "The ranks meet through the multicast address, and there is none",
+        "Make the team with multicast, on devices that have it (DeviceTeamOptions::multicast), or use the form "
+        "without");
   return std::nullopt;
 }
 
@@ -115,6 +116,10 @@ Refusal detail::refusal_of(const AnyAllReduce& call, AllReduceWay way, const Col
     return refusal;
   if (way == AllReduceWay::multimem_one_shot) return std::nullopt;
   return check_multicast_address(name, "multicast_output", call.multicast_output, call.outputs[rank]);
+}
+
+Refusal refusal_of(std::string_view kernel, const Team& team, const CollectiveShape& shape) {
+  return check_team(kernel, team, shape, kernel.find("multimem") != std::string_view::npos);
 }
 
 Refusal refusal_of(const Broadcast& call, const CollectiveShape& shape, bool multicast) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "cuvmm/error.hpp"
 #include "cuvmm/gpu/all_gather.cuh"
@@ -43,6 +44,10 @@ struct AnyAllReduce {
 // What is wrong with the arguments (InvalidUse, with the way out), or nothing. Touches no memory. Thread-safe.
 [[nodiscard]] std::optional<Failure> refusal_of(const Broadcast& call, const CollectiveShape& shape, bool multicast);
 [[nodiscard]] std::optional<Failure> refusal_of(const AllGather& call, const CollectiveShape& shape, bool multicast);
+
+// The same of a kernel of that name, of whose arguments only what all have is looked at.
+[[nodiscard]] std::optional<Failure> refusal_of(std::string_view kernel, const Team& team,
+                                                const CollectiveShape& shape);
 
 template <class T>
 [[nodiscard]] std::optional<Failure> refusal_of(const AllReduce<T>& call, AllReduceWay way,

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "cuvmm/gpu/all_reduce_way.hpp"
 #include "cuvmm/gpu/float16.cuh"
 
 namespace cuvmm::gpu {
@@ -15,37 +16,6 @@ namespace cuvmm::gpu {
 // text that only names the entries, refused by a CUDA driver. Whether it holds code: kernel_image_runs_on_gpus().
 // Aligned to 8 bytes and followed by a zero byte that is not part of the span. Lives as long as the process.
 [[nodiscard]] std::span<const std::byte> collective_image() noexcept;
-
-// The ways of all-reduce (cuvmm/gpu/all_reduce.cuh, staged_all_reduce.cuh and flagged_all_reduce.cuh).
-enum class AllReduceWay {
-  flagged,
-  staged_one_shot,
-  staged_two_shot,
-  one_shot,
-  two_shot,
-  multimem_one_shot,
-  multimem_two_shot,
-};
-
-[[nodiscard]] constexpr std::string_view name_of(AllReduceWay way) noexcept {
-  switch (way) {
-    case AllReduceWay::flagged:
-      return "flagged";
-    case AllReduceWay::staged_one_shot:
-      return "staged_one_shot";
-    case AllReduceWay::staged_two_shot:
-      return "staged_two_shot";
-    case AllReduceWay::one_shot:
-      return "one_shot";
-    case AllReduceWay::two_shot:
-      return "two_shot";
-    case AllReduceWay::multimem_one_shot:
-      return "multimem_one_shot";
-    case AllReduceWay::multimem_two_shot:
-      return "multimem_two_shot";
-  }
-  return "";
-}
 
 // The types of all-reduce, as kernels' names have them.
 template <class T>

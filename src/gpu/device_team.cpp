@@ -1,6 +1,6 @@
 #include "gpu/device_team.hpp"
 
-#include <map>
+#include <algorithm>
 #include <utility>
 
 #include "clean_up.hpp"
@@ -14,22 +14,6 @@ using driver::call;
 using driver::EntryPoint;
 
 namespace {
-
-// Where things lie in a rank's memory, in bytes.
-struct Layout {
-  Layout(const DeviceTeamOptions& options, std::uint32_t ranks)
-      : states(options.blocks * sizeof(Arrivals)),
-        lines(states + (options.blocks * sizeof(BlockState) + 127) / 128 * 128),
-        staging(lines + line_count(ranks, options.blocks, options.lines_per_block) * sizeof(Line)),
-        staging_packs(options.staging_bytes / sizeof(Pack)),
-        end(staging + staging_count(ranks, staging_packs) * sizeof(Pack)) {}
-
-  std::size_t states;
-  std::size_t lines;
-  std::size_t staging;
-  std::size_t staging_packs;
-  std::size_t end;
-};
 
 MappedRange shared_range(const Device& owner, std::span<const DeviceOrdinal> devices, std::size_t bytes) {
   std::vector<AccessGrant> grants;
@@ -45,41 +29,30 @@ MappedRange shared_range(const Device& owner, std::span<const DeviceOrdinal> dev
 }  // namespace
 
 struct DeviceTeam::Member {
-  Member(const Driver& driver, std::span<const DeviceOrdinal> devices, std::size_t rank, std::size_t bytes)
-      : device(driver.device(devices[rank])), context(device), memory(shared_range(device, devices, bytes)) {
-    driver::Interface& api = driver.interface();
+  Member(const Device& its_device, std::span<const DeviceOrdinal> devices, std::size_t bytes, std::size_t zero_bytes)
+      : device(its_device), context(device), memory(shared_range(device, devices, bytes)), launcher(device) {
+    driver::Interface& api = device.driver().interface();
     call<EntryPoint::cuStreamCreate>(api, &stream, abi::CU_STREAM_NON_BLOCKING);
-    call<EntryPoint::cuModuleLoadData>(api, &module, collective_image().data());
-    call<EntryPoint::cuMemsetD8>(api, memory.address().value, static_cast<unsigned char>(0), bytes);
+    call<EntryPoint::cuMemsetD8>(api, memory.address().value, static_cast<unsigned char>(0), zero_bytes);
     context.synchronize();  // a memset may return before it is done
   }
   ~Member() {
     driver::Interface& api = device.driver().interface();
     const CurrentContext own(device);
-    if (stream != nullptr) {
-      clean_up<EntryPoint::cuStreamSynchronize>(api, stream);
-      clean_up<EntryPoint::cuStreamDestroy>(api, stream);
-    }
-    if (module != nullptr) clean_up<EntryPoint::cuModuleUnload>(api, module);
+    if (stream == nullptr) return;
+    clean_up<EntryPoint::cuStreamSynchronize>(api, stream);
+    clean_up<EntryPoint::cuStreamDestroy>(api, stream);
   }
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
   Member(Member&&) = delete;
   Member& operator=(Member&&) = delete;
 
-  abi::CUfunction function(std::string_view kernel) {
-    const auto [place, is_new] = functions.try_emplace(std::string(kernel), nullptr);
-    if (is_new)
-      call<EntryPoint::cuModuleGetFunction>(device.driver().interface(), &place->second, module, place->first.c_str());
-    return place->second;
-  }
-
   Device device;
   CurrentContext context;
   MappedRange memory;
+  CollectiveLauncher launcher;
   abi::CUstream stream = nullptr;
-  abi::CUmodule module = nullptr;
-  std::map<std::string, abi::CUfunction, std::less<>> functions;
 };
 
 DeviceTeam::DeviceTeam(const Driver& driver, std::span<const DeviceOrdinal> devices, const DeviceTeamOptions& options)
@@ -87,16 +60,38 @@ DeviceTeam::DeviceTeam(const Driver& driver, std::span<const DeviceOrdinal> devi
   if (devices.empty() || devices.size() > max_ranks)
     raise(invalid_use("DeviceTeam", "devices: " + std::to_string(devices.size()),
                       "A team has 1 to " + std::to_string(max_ranks) + " ranks", "Name that many devices"));
-  const Layout layout(options, static_cast<std::uint32_t>(devices.size()));
-  for (std::size_t rank = 0; rank < devices.size(); ++rank)
-    members_.push_back(std::make_unique<Member>(driver, devices, rank, layout.end));
+  const MeetingMemory meeting(options, static_cast<std::uint32_t>(devices.size()));
+  std::size_t multicast_bytes = 0;
+  if (options.multicast) {
+    const auto fit = MulticastRange::try_fit(driver.device(devices.front()), devices.size(), meeting.multicast_bytes());
+    fit ? void(multicast_bytes = *fit) : void(why_no_multicast_ = fit.failure().message());
+  } else {
+    why_no_multicast_ = "The team was made without: DeviceTeamOptions::multicast is false";
+  }
+  const std::size_t bytes = std::max(meeting.bytes(), multicast_bytes);
+  for (const DeviceOrdinal each : devices)
+    members_.push_back(std::make_unique<Member>(driver.device(each), devices, bytes, meeting.zero_bytes()));
+  if (multicast_bytes != 0) add_multicast(multicast_bytes);
 }
+
+// As all ranks are of this process, they agree by themselves.
+void DeviceTeam::add_multicast(std::size_t bytes) {
+  std::vector<const MappedRange*> ranges;
+  for (const auto& member : members_) ranges.push_back(&member->memory);
+  auto made = MulticastRange::try_create(devices(), ranges, bytes);
+  if (made)
+    multicast_ = std::move(made).value();
+  else
+    why_no_multicast_ = made.failure().message();
+}
+
 DeviceTeam::~DeviceTeam() {
   // Contexts are left in the reverse order in which they were entered; no rank's memory goes while another may use it.
   for (const auto& member : members_) {
     const CurrentContext own(member->device);
     clean_up<EntryPoint::cuStreamSynchronize>(driver_.interface(), member->stream);
   }
+  multicast_.reset();
   while (!members_.empty()) members_.pop_back();
 }
 
@@ -113,49 +108,41 @@ abi::CUstream DeviceTeam::stream(std::uint32_t rank) const {
   return members_.at(rank)->stream;
 }
 
+CollectiveLauncher& DeviceTeam::launcher(std::uint32_t rank) const {
+  return members_.at(rank)->launcher;
+}
+std::vector<Device> DeviceTeam::devices() const {
+  std::vector<Device> all;
+  for (const auto& member : members_) all.push_back(member->device);
+  return all;
+}
+
 Team DeviceTeam::team(std::uint32_t rank) const {
-  const Layout layout(options_, ranks());
-  const auto at = [&](std::uint32_t of, std::size_t offset) { return (members_[of]->memory.address() + offset).value; };
-  Team team{};
-  team.rank = rank;
-  team.ranks = ranks();
-  team.time_limit = static_cast<std::uint64_t>(options_.time_limit.count());
-  team.states = reinterpret_cast<BlockState*>(at(rank, layout.states));
-  team.blocks = options_.blocks;
-  team.lines_per_block = options_.lines_per_block;
-  team.staging_packs = layout.staging_packs;
-  for (std::uint32_t of = 0; of < ranks(); ++of) {
-    team.arrivals[of] = reinterpret_cast<Arrivals*>(at(of, 0));
-    team.lines[of] = reinterpret_cast<Line*>(at(of, layout.lines));
-    team.staging[of] = reinterpret_cast<Pack*>(at(of, layout.staging));
-  }
-  return team;
+  std::vector<DeviceAddress> addresses;
+  for (const auto& member : members_) addresses.push_back(member->memory.address());
+  return MeetingMemory(options_, ranks()).team(rank, addresses, multicast_ ? multicast_->address() : DeviceAddress{});
 }
 
 std::vector<MappedRange> DeviceTeam::allocate(std::size_t bytes) const {
-  std::vector<DeviceOrdinal> devices;
-  for (const auto& member : members_) devices.push_back(member->device.ordinal());
+  std::vector<DeviceOrdinal> ordinals;
+  for (const auto& member : members_) ordinals.push_back(member->device.ordinal());
   std::vector<MappedRange> ranges;
   for (const auto& member : members_) {
     const CurrentContext own(member->device);
-    ranges.push_back(shared_range(member->device, devices, bytes));
+    ranges.push_back(shared_range(member->device, ordinals, bytes));
   }
   return ranges;
 }
 
-void DeviceTeam::launch_bytes(std::uint32_t rank, std::string_view kernel, void* arguments, unsigned blocks,
-                              unsigned threads) const {
-  Member& member = *members_.at(rank);
-  if (blocks == 0 || blocks > options_.blocks || threads == 0 || threads > most_collective_threads)
-    raise(invalid_use("DeviceTeam::launch",
-                      std::to_string(blocks) + " blocks of " + std::to_string(threads) + " threads",
-                      "A call has 1 to " + std::to_string(options_.blocks) + " blocks of 1 to " +
-                          std::to_string(most_collective_threads) + " threads",
-                      "Give another shape, or make the team for more blocks"));
-  const CurrentContext own(member.device);
-  void* parameters[] = {arguments};
-  call<EntryPoint::cuLaunchKernel>(driver_.interface(), member.function(kernel), blocks, 1U, 1U, threads, 1U, 1U, 0U,
-                                   member.stream, parameters, nullptr);
+TeamMemory DeviceTeam::allocate_for_all(std::size_t bytes) const {
+  if (!has_multicast()) return {allocate(bytes), std::nullopt};
+  const std::vector<Device> all = devices();
+  const std::size_t fit = MulticastRange::try_fit(all.front(), all.size(), bytes).value();
+  TeamMemory memory{allocate(fit), std::nullopt};
+  std::vector<const MappedRange*> ranges;
+  for (const MappedRange& each : memory.ranges) ranges.push_back(&each);
+  memory.multicast = MulticastRange::try_create(all, ranges, fit).value();
+  return memory;
 }
 
 void DeviceTeam::synchronize() const {
@@ -170,7 +157,7 @@ std::uint32_t DeviceTeam::missing(std::uint32_t rank) const {
   const CurrentContext own(member.device);
   call<EntryPoint::cuStreamSynchronize>(driver_.interface(), member.stream);
   std::vector<BlockState> states(options_.blocks);
-  copy_from_device(states, member.memory, Layout(options_, ranks()).states);
+  copy_from_device(states, member.memory, MeetingMemory(options_, ranks()).states());
   std::uint32_t all = 0;
   for (const BlockState& each : states) all |= each.missing;
   return all;

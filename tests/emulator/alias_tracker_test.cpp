@@ -57,6 +57,16 @@ TEST_F(AliasTrackerTest, AReaderThatWroteThereNeedsItBehindItsOwnWrite) {
   EXPECT_FALSE(tracker_.reads(reader, at(other_mapping, 0, 4)));
 }
 
+TEST_F(AliasTrackerTest, AReadersFenceCountsBehindTheWriteAlone) {
+  const auto writer = tracker_.begin(0), reader = tracker_.begin(1);
+  tracker_.alias_fence(reader);
+  tracker_.wrote(writer, at(one_mapping, 0, 4, true));
+  EXPECT_TRUE(tracker_.reads(reader, at(other_mapping, 0, 4)));
+  const auto told = at(one_mapping, 0, 4, true);
+  tracker_.alias_fence(writer, &told);
+  EXPECT_FALSE(tracker_.reads(reader, at(other_mapping, 0, 4))) << "written and fenced at once";
+}
+
 TEST_F(AliasTrackerTest, DevicesHaveAddressesOfTheirOwn) {
   const auto writer = tracker_.begin(0), neighbour = tracker_.begin(0), reader = tracker_.begin(1);
   tracker_.wrote(writer, at(one_mapping, 0, 4));

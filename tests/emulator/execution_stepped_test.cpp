@@ -114,6 +114,18 @@ TEST_F(Stepped, TriesSpinningOperationsAndGoesOnWithOthers) {
   EXPECT_CODE(engine.synchronize_stream(spins), SUCCESS);
 }
 
+// More tries than one that spins in vain is given, and no rest between them.
+TEST_F(Stepped, GoesOnWithWhatAdvances) {
+  const auto one = stream();
+  Operation advancing;
+  advancing.run = [tries = 0]() mutable { return ++tries < 200 ? Outcome::advanced() : Outcome::done(); };
+  EXPECT_CODE(engine.submit(one, advancing), SUCCESS);
+  EXPECT_EQ(engine.step(), Step::advanced);
+  engine.run_until_idle();
+  EXPECT_EQ(engine.step(), Step::idle);
+  EXPECT_CODE(engine.query_stream(one), SUCCESS);
+}
+
 TEST_F(Stepped, TakesNoStepForEvents) {
   const auto one = stream();
   const auto point = event();

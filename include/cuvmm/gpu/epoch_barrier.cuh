@@ -38,7 +38,7 @@ class Deadline {
 
   // To be called after each look that was in vain.
   template <class Memory>
-  [[nodiscard]] CUVMM_DEVICE bool has_passed(const Memory& memory) noexcept {
+  [[nodiscard]] CUVMM_DEVICE bool has_passed(const Memory& memory) {
     memory.pause();
     if (++looks_ % looks_between != 0) return false;
     const std::uint64_t now = memory.nanoseconds();

@@ -3,6 +3,7 @@
 
 #include "cuvmm/team/agreement.hpp"
 #include "cuvmm/team/bootstrap.hpp"
+#include "cuvmm/team/collectives.hpp"
 #include "cuvmm/team/multicast_team.hpp"
 #include "cuvmm/team/socket_bootstrap.hpp"
 #include "cuvmm/team/symmetric_memory.hpp"
