@@ -214,6 +214,15 @@ class PoolFaults {
         insist([&] { live.emplace_back(pool->allocate(bytes, second), second); });
       EXPECT_LE(pool->statistics().reserved_bytes, 256_MiB);
       for (const auto& each : live) insist([&] { pool->free(each.first, each.second); });
+      live.clear();
+      {
+        std::optional<Pool> captured;
+        insist([&] { captured.emplace(pool->make_private()); });
+        for (const std::size_t bytes : {100_MiB, 5_MiB, 60_MiB})
+          insist([&] { live.emplace_back(captured->allocate(bytes, first), first); });
+        for (const auto& each : live) insist([&] { captured->free(each.first, each.second); });
+      }
+      EXPECT_LE(pool->statistics().reserved_bytes, 256_MiB);
       pool->trim(64_MiB);
       EXPECT_EQ(pool->statistics().live_bytes, 0u);
       EXPECT_EQ(pool->statistics().live_allocations, 0u);
