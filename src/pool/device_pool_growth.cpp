@@ -60,12 +60,11 @@ Result<std::size_t> DevicePool::grow(const Request& request, bool sparing) {
   return is_large(request.rounded) ? grow_spans(request, sparing) : grow_packed(request, sparing);
 }
 
-// How large the chunks are that packed allocations get: small, so that free ones are easily found, but not many.
+// How large the chunks are that packed allocations get: few, but each so small beside all memory that it does not
+// matter if something lives on in it.
 std::size_t DevicePool::packed_chunk() const {
   const Lock lock(mutex_);
-  std::size_t mapped = 0;
-  for (const auto& [offset, chunk] : packed_.chunks()) mapped += chunk.bytes();
-  return granularity_ * std::clamp<std::size_t>(std::bit_floor(mapped / granularity_ / 512), 1, 16);
+  return granularity_ * std::clamp<std::size_t>(std::bit_floor(numbers_.reserved_bytes / granularity_ / 512), 1, 16);
 }
 
 // In the region of its size; but where the pool would have to become larger for that, or memory is scarce, or splinters

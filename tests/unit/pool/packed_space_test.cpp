@@ -12,8 +12,8 @@ using State = PackedSpace::State;
 constexpr std::size_t granule = 4096;
 
 // Blocks tile the space, and free neighbours of one owner are one.
-void expect_sound(const PackedSpace& space, std::size_t bytes) {
-  std::size_t end = 0;
+void expect_sound(const PackedSpace& space, std::size_t bytes, std::size_t unit = granule) {
+  std::size_t end = 0, splinters = 0;
   const PackedSpace::Block* before = nullptr;
   for (const auto& [offset, block] : space.blocks()) {
     EXPECT_EQ(offset, end);
@@ -23,8 +23,15 @@ void expect_sound(const PackedSpace& space, std::size_t bytes) {
     }
     end += block.bytes;
     before = &block;
+    if (block.state != State::free) continue;
+    for (std::size_t part = offset; part < end;) {
+      const std::size_t next = std::min(end, (part / unit + 1) * unit);
+      if (next - part < unit) splinters += next - part;
+      part = next;
+    }
   }
   EXPECT_EQ(end, bytes);
+  EXPECT_EQ(space.splinter_bytes(), splinters);
 }
 
 class PackedSpaceTest : public testing::Test {
@@ -148,7 +155,7 @@ TEST(PackedRegionsTest, AllocationsOfOtherSizesLieElsewhereAndHolesDoNotReachAcr
   EXPECT_EQ(rest, mib / 2);
   space.give(rest, {});
   EXPECT_EQ(space.at(rest)->second.bytes, 15 * mib + mib / 2) << "the next region begins behind it";
-  expect_sound(space, 64 * mib);
+  expect_sound(space, 64 * mib, 2 * mib);
 }
 
 TEST(SpanSpaceTest, AddressesComeBackTogether) {

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "cuvmm/physical_memory.hpp"
 #include "pool_machine.hpp"
 
 namespace cuvmm {
@@ -218,12 +219,26 @@ TEST_F(PoolTest, C51_ALackOfMemoryTellsWhatExistsAndWhatIsLeft) {
   EXPECT_TRUE(failure.largest_hole_bytes);
   EXPECT_TRUE(mentions(failure.message(), "exist for the pool")) << failure.message();
   EXPECT_TRUE(mentions(failure.message(), "larger budget")) << failure.message();
+  EXPECT_TRUE(mentions(failure.message(), "the budget is 1 GiB")) << failure.message();
   const DeviceAddress fits = pool.allocate(256_MiB, stream_);  // nothing was lost by that
   pool.free(live, stream_);
   pool.free(fits, stream_);
   const DeviceAddress mended = pool.allocate(512_MiB, stream_);
   pool.free(mended, stream_);
   EXPECT_EQ(failure_of([&] { (void)pool.allocate(SIZE_MAX, stream_); }).kind, ErrorKind::out_of_device_memory);
+}
+
+TEST_F(PoolTest, C51_ALackOfMemoryOfTheDeviceTellsWhatThatHasFree) {
+  Pool pool = Pool::create(machine_.driver(), hasty());
+  const std::size_t others = machine_.free_memory() / 2_MiB * 2_MiB - 64_MiB;
+  auto taken = PhysicalMemory::create(machine_.driver(), {.location = Location::device(DeviceOrdinal{0})}, others);
+  const Failure failure = failure_of([&] { (void)pool.allocate(66_MiB, stream_); });
+  EXPECT_EQ(failure.kind, ErrorKind::out_of_device_memory);
+  ASSERT_TRUE(failure.free_bytes);
+  EXPECT_EQ(*failure.free_bytes / 2_MiB, 32u);
+  EXPECT_FALSE(mentions(failure.message(), "budget")) << failure.message();
+  EXPECT_TRUE(mentions(failure.message(), "that others hold at the device")) << failure.message();
+  pool.free(pool.allocate(64_MiB, stream_), stream_);
 }
 
 TEST_F(PoolTest, C43_ARequestThatIsServedInPartGivesAllBackAndABudgetIsNeverPassed) {
