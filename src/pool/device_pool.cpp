@@ -31,7 +31,8 @@ std::vector<abi::CUmemAccessDesc> descriptors(const PoolOptions& options, const 
 
 // Addresses cost nothing, and much of them saves unmapping; but there may be less room.
 Result<std::shared_ptr<DevicePool>> DevicePool::create(const PoolSetting& setting, DeviceOrdinal ordinal,
-                                                       std::shared_ptr<Budget> budget) try {
+                                                       std::shared_ptr<Budget> budget,
+                                                       const std::shared_ptr<DevicePool>& lender) try {
   const Device device = setting.driver.device(ordinal);
   const std::size_t granularity = device.granularity();
   if (!is_aligned(setting.options.large_from, granularity) || setting.options.large_from < 16 * granularity)
@@ -40,12 +41,16 @@ Result<std::shared_ptr<DevicePool>> DevicePool::create(const PoolSetting& settin
         fmt::format("Large begins at a multiple of the granularity, {}, and at no less than 16 times that",
                     format_bytes(granularity)),
         "Leave large_from as it is, or round it up");
+  if (const std::size_t limit = budget->limit(); limit != 0 && limit < granularity)
+    return invalid_use("Pool::create", fmt::format("budget = {}", limit),
+                       fmt::format("Memory comes in pieces of {}, so that not one fits", format_bytes(granularity)),
+                       "Give it more, or 0 for what there is");
   const std::size_t unit = 4 * granularity;
   const std::size_t least = align_up(device.total_memory() / 2, unit);
   for (std::size_t bytes = 32 * least;; bytes = align_up(bytes / 2, unit)) {
     auto reservation = AddressReservation::try_create(setting.driver, bytes);
     if (reservation)
-      return std::make_shared<DevicePool>(setting, device, std::move(budget), std::move(reservation).value());
+      return std::make_shared<DevicePool>(setting, device, std::move(budget), lender, std::move(reservation).value());
     if (reservation.failure().kind != ErrorKind::out_of_address_space || bytes <= least) return reservation.failure();
   }
 } catch (const Error& error) {
@@ -53,17 +58,18 @@ Result<std::shared_ptr<DevicePool>> DevicePool::create(const PoolSetting& settin
 }
 
 DevicePool::DevicePool(const PoolSetting& setting, const Device& device, std::shared_ptr<Budget> budget,
-                       AddressReservation reservation)
+                       const std::shared_ptr<DevicePool>& lender, AddressReservation reservation)
     : last_charge_(budget),
       setting_(setting),
       device_(device),
       budget_(std::move(budget)),
+      lender_(lender),
       properties_{.location = device.location()},
       granularity_(device.granularity()),
       device_bytes_(device.total_memory()),
       grants_(descriptors(setting.options, device.location())),
       reservation_(std::move(reservation)),
-      border_(reservation_.size() / 4),
+      border_(reservation_.size() / 2),
       packed_(border_, granularity_),
       spans_(reservation_.size() - border_) {}
 
@@ -109,8 +115,16 @@ Result<std::shared_ptr<PoolStream>> DevicePool::stream_of(CUstream_st* handle) t
   return error.failure();
 }
 
+// As long as they are hardly anything beside all memory, it is cheaper to have some more of them than to map.
+bool DevicePool::few_splinters() const noexcept {
+  return packed_.splinter_bytes() < 2 * granularity_ + numbers_.reserved_bytes / 64;
+}
+
 std::optional<std::size_t> DevicePool::take(const Request& request) {
-  if (!is_large(request.rounded)) return packed_.take(request.rounded, request.tenant());
+  if (!is_large(request.rounded)) {
+    const auto found = packed_.take(request.rounded, request.tenant());
+    return found || !few_splinters() ? found : packed_.take_anywhere(request.rounded, request.tenant());
+  }
   auto found = spans_.take(request.rounded, request.tenant());
   if (!found) found = spans_.take_part(request.rounded, request.tenant());
   if (found) *found += border_;

@@ -49,10 +49,12 @@ struct PoolSetting {
 // mappings takes what it needs out of the books first, so that no other sees it, and puts it back afterwards.
 class DevicePool {
  public:
+  // The lender, if any, is the pool that has free memory for this one, and the same budget.
   [[nodiscard]] static Result<std::shared_ptr<DevicePool>> create(const PoolSetting& setting, DeviceOrdinal ordinal,
-                                                                  std::shared_ptr<Budget> budget);
+                                                                  std::shared_ptr<Budget> budget,
+                                                                  const std::shared_ptr<DevicePool>& lender = {});
   DevicePool(const PoolSetting& setting, const Device& device, std::shared_ptr<Budget> budget,
-             AddressReservation reservation);
+             const std::shared_ptr<DevicePool>& lender, AddressReservation reservation);
   DevicePool(const DevicePool&) = delete;
   DevicePool& operator=(const DevicePool&) = delete;
   DevicePool(DevicePool&&) = delete;
@@ -66,6 +68,8 @@ class DevicePool {
   std::size_t trim(std::size_t keep_bytes, std::size_t step_bytes);
   // Waits until the device is done with all that was freed, and lets go of captures. Whether nothing is left in use.
   [[nodiscard]] bool drain(std::chrono::steady_clock::time_point deadline);
+  // All that is free, when it has been drained. Without a lender nothing happens.
+  void give_back_to_lender();
   // It is never destroyed: what is live in it stays mapped. Allocates nothing.
   static void keep_for_ever(std::shared_ptr<DevicePool> pool) noexcept;
 
@@ -112,11 +116,32 @@ class DevicePool {
     [[nodiscard]] Tenant tenant() const noexcept { return {stream->number, asked}; }
   };
 
+  // Counts the thread among those that have memory out of the books.
+  class InFlight {
+   public:
+    explicit InFlight(DevicePool& pool) : pool_(pool) {
+      const Lock lock(pool_.mutex_);
+      ++pool_.in_flight_;
+    }
+    ~InFlight() {
+      const Lock lock(pool_.mutex_);
+      --pool_.in_flight_;
+    }
+    InFlight(const InFlight&) = delete;
+    InFlight& operator=(const InFlight&) = delete;
+    InFlight(InFlight&&) = delete;
+    InFlight& operator=(InFlight&&) = delete;
+
+   private:
+    DevicePool& pool_;
+  };
+
   // --- device_pool.cpp: what needs no driver.
   [[nodiscard]] std::shared_ptr<PoolStream> known_stream(CUstream_st* handle) const;
   [[nodiscard]] Result<std::shared_ptr<PoolStream>> stream_of(CUstream_st* handle);
   [[nodiscard]] bool is_large(std::size_t rounded) const noexcept { return rounded >= setting_.options.large_from; }
   [[nodiscard]] std::optional<std::size_t> take(const Request& request);  // with the lock
+  [[nodiscard]] bool few_splinters() const noexcept;                      // with the lock
   void count_allocation(const Request& request, bool warm);
   [[nodiscard]] std::optional<Tenant> tenant_at(std::size_t offset) const;
   void detain(std::size_t offset);
@@ -127,6 +152,7 @@ class DevicePool {
   // --- device_pool_work.cpp: asking what the device has done.
   void poll();
   void ask(PoolStream& stream);
+  void ripen(const PoolStream& stream);  // with the lock
   [[nodiscard]] PendingWork work_of(PoolStream& stream) const;
   void ask_deferred();
   [[nodiscard]] bool waiting_may_help() const;                       // with the lock
@@ -135,6 +161,7 @@ class DevicePool {
   // --- device_pool_growth.cpp: mapping.
   [[nodiscard]] Result<std::size_t> allocate_cold(const Request& request);
   [[nodiscard]] Result<std::size_t> grow(const Request& request, bool sparing);
+  [[nodiscard]] std::optional<PackedSpace::Window> open_window(const Request& request, bool sparing);
   [[nodiscard]] Result<std::size_t> grow_packed(const Request& request, bool sparing);
   [[nodiscard]] Result<std::size_t> grow_spans(const Request& request, bool sparing);
   [[nodiscard]] Result<std::vector<Chunk>> back(const Place& place, std::size_t largest, bool sparing);
@@ -147,16 +174,27 @@ class DevicePool {
 
   // --- device_pool_memory.cpp: physical memory that is free, or is made.
   [[nodiscard]] std::vector<Candidate> candidates() const;  // the largest first
+  [[nodiscard]] static Candidate take_for(std::size_t bytes, std::vector<Candidate>& candidates);
   [[nodiscard]] std::size_t idle_bytes() const;
   [[nodiscard]] Taken take_out(const Candidate& candidate);
   [[nodiscard]] Plan plan(std::size_t bytes, std::size_t largest, bool sparing);
   [[nodiscard]] Result<std::vector<SharedPhysicalMemory>> gather(std::size_t bytes, std::size_t largest, bool sparing);
+  [[nodiscard]] Result<std::size_t> recycle(std::size_t bytes, std::size_t largest, bool sparing,
+                                            std::vector<SharedPhysicalMemory>& pieces);
   [[nodiscard]] Result<void> create(std::size_t bytes, std::size_t largest, std::vector<SharedPhysicalMemory>& pieces);
   [[nodiscard]] Result<void> unmap(std::vector<Taken>& taken);
   void put_back(std::vector<Taken>& taken);
   void release(std::vector<Taken>& taken);
   void keep_loose(std::vector<SharedPhysicalMemory>& pieces);
   void loosen();
+
+  // --- device_pool_lending.cpp
+  [[nodiscard]] Result<std::size_t> borrow(std::size_t bytes, std::size_t largest, bool sparing,
+                                           std::vector<SharedPhysicalMemory>& pieces);
+  [[nodiscard]] Result<std::size_t> lend(std::size_t bytes, std::size_t largest, bool sparing,
+                                         std::vector<SharedPhysicalMemory>& lent);
+  void account_for(const std::vector<SharedPhysicalMemory>& pieces, bool comes);
+  [[nodiscard]] bool lender_progresses(Clock::time_point deadline);  // waits for it
 
   // What is charged at the end, until all memory has gone.
   struct LastCharge {
@@ -174,11 +212,12 @@ class DevicePool {
   const PoolSetting setting_;
   const Device device_;
   const std::shared_ptr<Budget> budget_;
+  const std::weak_ptr<DevicePool> lender_;
   const MemoryProperties properties_;
   const std::size_t granularity_;
   const std::size_t device_bytes_;  // that the device has
   std::vector<abi::CUmemAccessDesc> grants_;
-  const AddressReservation reservation_;  // the first quarter is packed, the rest for spans
+  const AddressReservation reservation_;  // one half is packed, the other for spans
   const std::size_t border_;
 
   mutable std::mutex mutex_;

@@ -19,27 +19,6 @@ namespace {
 // Threads that lack memory hear of each other's attempts, and try again, but not for ever.
 constexpr int most_rounds = 64;
 
-// Counts the thread among those that have memory out of the books. With the lock at both ends.
-class InFlight {
- public:
-  InFlight(std::mutex& mutex, std::size_t& count) : mutex_(mutex), count_(count) {
-    const std::lock_guard lock(mutex_);
-    ++count_;
-  }
-  ~InFlight() {
-    const std::lock_guard lock(mutex_);
-    --count_;
-  }
-  InFlight(const InFlight&) = delete;
-  InFlight& operator=(const InFlight&) = delete;
-  InFlight(InFlight&&) = delete;
-  InFlight& operator=(InFlight&&) = delete;
-
- private:
-  std::mutex& mutex_;
-  std::size_t& count_;
-};
-
 }  // namespace
 
 // First what the device is done with by now; then, for a little while, what it will soon be done with; then more
@@ -71,29 +50,47 @@ Result<std::size_t> DevicePool::allocate_cold(const Request& request) {
     if (const auto offset = found()) return *offset;
     grown = grow(request, true);
     if (grown || !is_shortage(grown.failure())) return grown;
-    if (round == most_rounds || !wait_for_progress(last)) return out_of_memory(request, grown.failure());
+    if (round == most_rounds || !(wait_for_progress(last) || lender_progresses(last)))
+      return out_of_memory(request, grown.failure());
   }
 }
 
 Result<std::size_t> DevicePool::grow(const Request& request, bool sparing) {
-  const InFlight here(mutex_, in_flight_);
+  const InFlight here(*this);
   return is_large(request.rounded) ? grow_spans(request, sparing) : grow_packed(request, sparing);
 }
 
-// How large the chunks are that packed allocations get: small, so that free ones are easily found, but not many.
+// How large the chunks are that packed allocations get: few, but each so small beside all memory that it does not
+// matter if something lives on in it.
 std::size_t DevicePool::packed_chunk() const {
   const Lock lock(mutex_);
-  std::size_t mapped = 0;
-  for (const auto& [offset, chunk] : packed_.chunks()) mapped += chunk.bytes();
-  return granularity_ * std::clamp<std::size_t>(std::bit_floor(mapped / granularity_ / 512), 1, 16);
+  return granularity_ * std::clamp<std::size_t>(std::bit_floor(numbers_.reserved_bytes / granularity_ / 512), 1, 16);
+}
+
+// In the region of its size; but where the pool would have to become larger for that, or memory is scarce, or splinters
+// do not matter, wherever fewest granules are missing. A hole of another region is such a place, too.
+std::optional<PackedSpace::Window> DevicePool::open_window(const Request& request, bool sparing) {
+  const Lock lock(mutex_);
+  const std::size_t own = packed_.region_for(request.rounded);
+  auto best = packed_.find(request.rounded, request.stream->number, own);
+  if (best && !sparing && !few_splinters()) {
+    PackedSpace::Window window = packed_.open(best->place);
+    if (numbers_.reserved_bytes + best->missing <= numbers_.peak_reserved_bytes + idle_bytes()) return window;
+    packed_.close(window);
+  }
+  std::optional<PackedSpace::Fit> other;
+  for (std::size_t region = 0; region < packed_.regions(); ++region) {
+    const auto fit = region == own ? std::nullopt : packed_.find(request.rounded, request.stream->number, region);
+    if (!fit) continue;
+    if (!other || std::pair(fit->missing, fit->extent) < std::pair(other->missing, other->extent)) other = fit;
+  }
+  if (other && (!best || other->missing < best->missing)) best = other;
+  if (!best) return std::nullopt;
+  return packed_.open(best->place);
 }
 
 Result<std::size_t> DevicePool::grow_packed(const Request& request, bool sparing) {
-  std::optional<PackedSpace::Window> window;
-  {
-    const Lock lock(mutex_);
-    window = packed_.open(request.rounded, request.stream->number);
-  }
+  std::optional<PackedSpace::Window> window = open_window(request, sparing);
   if (!window) return out_of_addresses(request);
   const std::size_t largest = packed_chunk();
   std::vector<std::vector<Chunk>> backed;
@@ -111,6 +108,7 @@ Result<std::size_t> DevicePool::grow_packed(const Request& request, bool sparing
   const Lock lock(mutex_);
   if (failure) {
     packed_.close(*window);
+    ripen(*request.stream);
     for (const auto& [offset, chunk] : quarantine_)
       if (offset < border_) packed_.shut({offset, chunk.bytes()});
     return std::move(*failure);
@@ -128,26 +126,42 @@ Result<std::size_t> DevicePool::grow_packed(const Request& request, bool sparing
   return window->place.offset;
 }
 
+// Beside free memory that stays where it is, if there is any with room for the rest; else at addresses of its own.
 Result<std::size_t> DevicePool::grow_spans(const Request& request, bool sparing) {
+  std::optional<SpanSpace::Kept> kept;
+  std::optional<Place> missing;
   const auto addresses = [&] {
     const Lock lock(mutex_);
-    return spans_.take_addresses(request.rounded);
+    if ((kept = spans_.keep(request.rounded, request.stream->number))) {
+      missing = kept->missing;
+    } else if (const auto offset = spans_.take_addresses(request.rounded)) {
+      missing = Place{*offset, request.rounded};
+    }
   };
-  auto offset = addresses();
-  if (!offset) {
+  addresses();
+  if (!missing) {
     loosen();
-    offset = addresses();
+    addresses();
   }
-  if (!offset) return out_of_addresses(request);
-  auto chunks = back({border_ + *offset, request.rounded}, SIZE_MAX, sparing);
+  if (!missing) return out_of_addresses(request);
+  const Place place{border_ + missing->offset, missing->bytes};
+  Result<std::vector<Chunk>> chunks(std::vector<Chunk>{});
+  if (place.bytes != 0) chunks = back(place, SIZE_MAX, sparing);
   const Lock lock(mutex_);
   if (!chunks) {
-    give_addresses_outside_quarantine({border_ + *offset, request.rounded});
+    give_addresses_outside_quarantine(place);
+    if (kept) spans_.put_back(std::move(*kept));
+    ripen(*request.stream);
     return chunks.failure();
   }
-  spans_.add(*offset, std::move(chunks).value(), request.tenant());
-  count_allocation(request, false);
-  return border_ + *offset;
+  const std::size_t offset = kept ? kept->begin() : missing->offset;
+  if (kept) {
+    spans_.extend(std::move(*kept), std::move(chunks).value(), request.tenant());
+  } else {
+    spans_.add(offset, std::move(chunks).value(), request.tenant());
+  }
+  count_allocation(request, place.bytes == 0);
+  return border_ + offset;
 }
 
 // Memory behind all of the place, in chunks of at most that size.

@@ -12,8 +12,8 @@ namespace {
 
 // Of an allocation that is made of more chunks than this, the smallest are released and made anew as one: mapping costs
 // by the chunk, now and whenever these are moved again.
-constexpr std::size_t many_pieces = 16;
-constexpr std::size_t small_piece = std::size_t{16} << 20;
+constexpr std::size_t many_pieces = 4;
+constexpr std::size_t small_piece = std::size_t{32} << 20;
 
 }  // namespace
 
@@ -26,6 +26,16 @@ std::vector<DevicePool::Candidate> DevicePool::candidates() const {
   std::stable_sort(found.begin(), found.end(),
                    [](const Candidate& a, const Candidate& b) { return a.bytes > b.bytes; });
   return found;
+}
+
+// The smallest that is enough by itself, or the largest of all. They are in order, the largest first, and not none.
+DevicePool::Candidate DevicePool::take_for(std::size_t bytes, std::vector<Candidate>& candidates) {
+  const auto enough =
+      std::find_if(candidates.rbegin(), candidates.rend(), [&](const Candidate& each) { return each.bytes >= bytes; });
+  const auto chosen = enough == candidates.rend() ? candidates.begin() : std::prev(enough.base());
+  const Candidate taken = *chosen;
+  candidates.erase(chosen);
+  return taken;
 }
 
 std::size_t DevicePool::idle_bytes() const {
@@ -65,13 +75,9 @@ DevicePool::Plan DevicePool::plan(std::size_t bytes, std::size_t largest, bool s
   std::size_t released = 0;
   if (sparing || numbers_.reserved_bytes + missing > numbers_.peak_reserved_bytes) {
     while (released < missing && !others.empty()) {
-      // The smallest that is enough by itself, or the largest of all.
-      auto chosen = std::find_if(others.rbegin(), others.rend(),
-                                 [&](const Candidate& each) { return each.bytes >= missing - released; });
-      const auto victim = chosen == others.rend() ? others.begin() : std::prev(chosen.base());
-      released += victim->bytes;
-      plan.released.push_back(take_out(*victim));
-      others.erase(victim);
+      const Candidate victim = take_for(missing - released, others);
+      released += victim.bytes;
+      plan.released.push_back(take_out(victim));
     }
   }
   while (largest == SIZE_MAX && used.size() > many_pieces && used.back().bytes < small_piece) {
@@ -85,25 +91,38 @@ DevicePool::Plan DevicePool::plan(std::size_t bytes, std::size_t largest, bool s
 
 // Memory of so many bytes, mapped nowhere, or a failure, after which all that was free is free.
 Result<std::vector<SharedPhysicalMemory>> DevicePool::gather(std::size_t bytes, std::size_t largest, bool sparing) {
-  Plan planned = plan(bytes, largest, sparing);
   std::vector<SharedPhysicalMemory> pieces;
+  auto missing = recycle(bytes, largest, sparing, pieces);
+  if (missing && *missing != 0) missing = borrow(*missing, largest, sparing, pieces);
+  Result<void> done;
+  if (!missing) {
+    done = missing.failure();
+  } else if (*missing != 0) {
+    done = create(*missing, largest, pieces);
+  }
+  if (done) return pieces;
+  keep_loose(pieces);
+  return done.failure();
+}
+
+// Adds what is free and fits, mapped nowhere. Answers how many bytes are still missing, for which room was made.
+Result<std::size_t> DevicePool::recycle(std::size_t bytes, std::size_t largest, bool sparing,
+                                        std::vector<SharedPhysicalMemory>& pieces) {
+  Plan planned = plan(bytes, largest, sparing);
   Result<void> done = unmap(planned.reused);
   if (done) done = unmap(planned.released);
+  const std::size_t count = planned.reused.size();
   for (Taken& each : planned.reused) pieces.push_back(std::move(each.memory));
   if (!done) {
-    keep_loose(pieces);
     put_back(planned.released);
     return done.failure();
   }
   {
     const Lock lock(mutex_);
-    numbers_.remapped += pieces.size();
+    numbers_.remapped += count;
   }
   release(planned.released);
-  if (planned.created != 0) done = create(planned.created, largest, pieces);
-  if (done) return pieces;
-  keep_loose(pieces);
-  return done.failure();
+  return planned.created;
 }
 
 // Unmaps those that are mapped. One that the driver does not unmap goes back to its place; it and those behind it are
@@ -217,14 +236,18 @@ void DevicePool::loosen() {
   keep_loose(pieces);
 }
 
+// No more than is asked for, but for the rest of a chunk.
 std::size_t DevicePool::trim(std::size_t keep_bytes, std::size_t step_bytes) {
   poll();
   std::vector<Taken> taken;
   std::size_t bytes = 0;
   {
     const Lock lock(mutex_);
-    for (const Candidate& each : candidates()) {
-      if (numbers_.reserved_bytes - bytes <= keep_bytes || bytes >= step_bytes) break;
+    const std::size_t excess = numbers_.reserved_bytes > keep_bytes ? numbers_.reserved_bytes - keep_bytes : 0;
+    const std::size_t wanted = std::min(excess, step_bytes);
+    std::vector<Candidate> all = candidates();
+    while (bytes < wanted && !all.empty()) {
+      const Candidate each = take_for(wanted - bytes, all);
       bytes += each.bytes;
       taken.push_back(take_out(each));
     }

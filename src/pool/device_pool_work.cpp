@@ -27,6 +27,12 @@ PendingWork DevicePool::work_of(PoolStream& stream) const {
   return work;
 }
 
+// Also what was out of the books when the device was found to be done.
+void DevicePool::ripen(const PoolStream& stream) {
+  packed_.ripen(stream.number, stream.done);
+  spans_.ripen(stream.number, stream.done);
+}
+
 void DevicePool::ask(PoolStream& stream) {
   // What is done may have been asked for long ago: then once more, for what was freed since.
   for (int round = 0; round < 2; ++round) {
@@ -47,8 +53,7 @@ void DevicePool::ask(PoolStream& stream) {
     const Lock lock(mutex_);
     if (done) {
       stream.done = std::max(stream.done, at);
-      packed_.ripen(stream.number, at);
-      spans_.ripen(stream.number, at);
+      ripen(stream);
       ++progress_;
     } else if (work) {
       stream.asked = std::move(work);

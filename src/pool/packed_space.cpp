@@ -1,11 +1,39 @@
 #include "pool/packed_space.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace cuvmm::pool {
 
-PackedSpace::PackedSpace(std::size_t bytes, std::size_t granularity) : granularity_(granularity) {
-  blocks_.emplace(0, Block{.bytes = bytes});
+namespace {
+
+constexpr std::size_t smallest_region = std::size_t{512} << 10;
+
+}  // namespace
+
+PackedSpace::PackedSpace(std::size_t bytes, std::size_t granularity, std::size_t regions)
+    : granularity_(granularity), regions_(regions), region_bytes_(bytes / regions / granularity * granularity) {
+  for (std::size_t region = 0; region < regions; ++region) {
+    const std::size_t begin = region * region_bytes_;
+    blocks_.emplace(begin, Block{.bytes = region + 1 == regions ? bytes - begin : region_bytes_});
+  }
+}
+
+// The sizes above the first region's: the power of two that they lie above, and which quarter of it.
+std::size_t PackedSpace::region_for(std::size_t bytes) const noexcept {
+  if (bytes <= smallest_region) return 0;
+  const std::size_t below = bytes - 1;
+  const auto power = static_cast<std::size_t>(std::bit_width(below / smallest_region) - 1);
+  const std::size_t quarter = (below >> (std::bit_width(below) - 3)) & 3U;
+  return std::min(4 * power + quarter + 1, regions_ - 1);
+}
+
+std::size_t PackedSpace::region_at(std::size_t offset) const noexcept {
+  return std::min(offset / region_bytes_, regions_ - 1);
+}
+
+PackedSpace::Hole PackedSpace::hole(Blocks::const_iterator block) const noexcept {
+  return {region_at(block->first), block->second.bytes, block->first};
 }
 
 bool PackedSpace::alike(const Block& a, const Block& b) noexcept {
@@ -18,12 +46,22 @@ bool PackedSpace::usable(const Block& block, StreamNumber stream) noexcept {
          (block.state == State::free && (block.claim.stream == everybody || block.claim.stream == stream));
 }
 
+std::size_t PackedSpace::splinters(const Hole& hole) const noexcept {
+  const std::size_t first = (hole.offset + granularity_ - 1) / granularity_;
+  const std::size_t last = (hole.offset + hole.bytes) / granularity_;
+  return hole.bytes - (last > first ? (last - first) * granularity_ : 0);
+}
+
 void PackedSpace::index(Blocks::const_iterator block) {
-  if (block->second.state == State::free) free_[block->second.claim.stream].emplace(block->second.bytes, block->first);
+  if (block->second.state != State::free) return;
+  free_[block->second.claim.stream].insert(hole(block));
+  splinter_bytes_ += splinters(hole(block));
 }
 
 void PackedSpace::unindex(Blocks::const_iterator block) {
-  if (block->second.state == State::free) free_[block->second.claim.stream].erase({block->second.bytes, block->first});
+  if (block->second.state != State::free) return;
+  free_[block->second.claim.stream].erase(hole(block));
+  splinter_bytes_ -= splinters(hole(block));
 }
 
 PackedSpace::Blocks::const_iterator PackedSpace::at(std::size_t offset) const {
@@ -57,9 +95,11 @@ PackedSpace::Blocks::iterator PackedSpace::merge(Blocks::iterator block) {
     index(first);
     return first;
   };
-  if (const auto next = std::next(block); next != blocks_.end() && alike(block->second, next->second))
-    block = join(block, next);
-  if (block != blocks_.begin() && alike(std::prev(block)->second, block->second)) block = join(std::prev(block), block);
+  const auto joins = [&](Blocks::iterator first, Blocks::iterator second) {
+    return !begins_region(second->first) && alike(first->second, second->second);
+  };
+  if (const auto next = std::next(block); next != blocks_.end() && joins(block, next)) block = join(block, next);
+  if (block != blocks_.begin() && joins(std::prev(block), block)) block = join(std::prev(block), block);
   return block;
 }
 
@@ -75,21 +115,35 @@ void PackedSpace::set(const Place& place, Block block) {
   merge(first);
 }
 
-std::optional<std::pair<std::size_t, std::size_t>> PackedSpace::best(StreamNumber stream, std::size_t bytes) const {
+std::optional<PackedSpace::Hole> PackedSpace::best(StreamNumber stream, std::size_t region, std::size_t bytes) const {
   const auto of_stream = free_.find(stream);
   if (of_stream == free_.end()) return std::nullopt;
-  const auto found = of_stream->second.lower_bound({bytes, 0});
-  if (found == of_stream->second.end()) return std::nullopt;
+  const auto found = of_stream->second.lower_bound({region, bytes, 0});
+  if (found == of_stream->second.end() || found->region != region) return std::nullopt;
   return *found;
 }
 
+std::optional<PackedSpace::Hole> PackedSpace::best_of_both(StreamNumber stream, std::size_t region,
+                                                           std::size_t bytes) const {
+  const auto own = best(stream, region, bytes), other = best(everybody, region, bytes);
+  return !own || (other && other->bytes < own->bytes) ? other : own;
+}
+
 std::optional<std::size_t> PackedSpace::take(std::size_t bytes, const Tenant& tenant) {
-  auto found = best(tenant.stream, bytes);
-  const auto other = best(everybody, bytes);
-  if (!found || (other && other->first < found->first)) found = other;
+  const auto found = best_of_both(tenant.stream, region_for(bytes), bytes);
   if (!found) return std::nullopt;
-  set({found->second, bytes}, {.state = State::live, .tenant = tenant});
-  return found->second;
+  set({found->offset, bytes}, {.state = State::live, .tenant = tenant});
+  return found->offset;
+}
+
+std::optional<std::size_t> PackedSpace::take_anywhere(std::size_t bytes, const Tenant& tenant) {
+  std::optional<Hole> found;
+  for (std::size_t region = 0; region < regions_; ++region)
+    if (const auto one = best_of_both(tenant.stream, region, bytes); one && (!found || one->bytes < found->bytes))
+      found = one;
+  if (!found) return std::nullopt;
+  set({found->offset, bytes}, {.state = State::live, .tenant = tenant});
+  return found->offset;
 }
 
 void PackedSpace::give(std::size_t offset, const Claim& claim) {
@@ -110,8 +164,8 @@ void PackedSpace::ripen(StreamNumber stream, std::uint64_t freed) {
   const auto of_stream = free_.find(stream);
   if (of_stream == free_.end()) return;
   std::vector<Place> ripe;
-  for (const auto& [bytes, offset] : of_stream->second)
-    if (blocks_.at(offset).claim.freed <= freed) ripe.push_back({offset, bytes});
+  for (const Hole& each : of_stream->second)
+    if (blocks_.at(each.offset).claim.freed <= freed) ripe.push_back({each.offset, each.bytes});
   for (const Place& place : ripe) set(place, {.state = State::free});
 }
 
@@ -126,32 +180,32 @@ std::size_t PackedSpace::unmapped_in(std::size_t begin, std::size_t end) const {
   return granules;
 }
 
-std::optional<PackedSpace::Window> PackedSpace::open(std::size_t bytes, StreamNumber stream) {
-  struct Candidate {
-    std::size_t offset, granules, extent;
-  };
-  std::optional<Candidate> chosen;
+std::optional<PackedSpace::Fit> PackedSpace::find(std::size_t bytes, StreamNumber stream, std::size_t region) const {
+  std::optional<Fit> chosen;
   const auto consider = [&](std::size_t offset, std::size_t extent) {
-    const std::size_t granules = unmapped_in(offset, offset + bytes);
-    if (!chosen || granules < chosen->granules || (granules == chosen->granules && extent < chosen->extent))
-      chosen = {offset, granules, extent};
+    const std::size_t missing = unmapped_in(offset, offset + bytes) * granularity_;
+    if (!chosen || missing < chosen->missing || (missing == chosen->missing && extent < chosen->extent))
+      chosen = {{offset, bytes}, missing, extent};
   };
-  for (auto first = blocks_.begin(); first != blocks_.end();) {
+  const auto limit = region + 1 == regions_ ? blocks_.end() : blocks_.find((region + 1) * region_bytes_);
+  for (auto first = blocks_.find(region * region_bytes_); first != limit;) {
     auto last = first;
-    while (last != blocks_.end() && usable(last->second, stream)) ++last;
+    while (last != limit && usable(last->second, stream)) ++last;
     const std::size_t end = last == first ? first->first : std::prev(last)->first + std::prev(last)->second.bytes;
     if (const std::size_t extent = end - first->first; extent >= bytes) {
       consider(first->first, extent);
-      if (last != blocks_.end()) consider(end - bytes, extent);
+      if (last != limit) consider(end - bytes, extent);
     }
     first = last == first ? std::next(first) : last;
   }
-  if (!chosen) return std::nullopt;
+  return chosen;
+}
 
-  Window window{{chosen->offset, bytes}, {chosen->offset, bytes}, {}, {}};
-  if (at(chosen->offset)->second.state == State::unmapped) {
-    const std::size_t begin = chosen->offset / granularity_ * granularity_;
-    window.whole = {begin, window.place.end() - begin};
+PackedSpace::Window PackedSpace::open(const Place& place) {
+  Window window{place, place, {}, {}};
+  if (at(place.offset)->second.state == State::unmapped) {
+    const std::size_t begin = place.offset / granularity_ * granularity_;
+    window.whole = {begin, place.end() - begin};
   }
   if (at(window.place.end() - 1)->second.state == State::unmapped)
     window.whole.bytes = (window.place.end() + granularity_ - 1) / granularity_ * granularity_ - window.whole.offset;
@@ -179,7 +233,7 @@ std::vector<Place> PackedSpace::free_chunks() const {
   std::vector<Place> found;
   const auto ripe = free_.find(everybody);
   if (ripe == free_.end()) return found;
-  for (const auto& [bytes, offset] : ripe->second) {
+  for (const auto& [region, bytes, offset] : ripe->second) {
     if (bytes < granularity_) continue;
     for (auto each = chunks_.lower_bound(offset); each != chunks_.end(); ++each) {
       if (each->first + each->second.bytes() > offset + bytes) break;

@@ -22,8 +22,9 @@ class Pool::Impl {
   Impl(Impl&&) = delete;
   Impl& operator=(Impl&&) = delete;
 
-  Result<void> add(DeviceOrdinal device, std::shared_ptr<pool::Budget> budget) {
-    auto made = DevicePool::create(setting_, device, std::move(budget));
+  Result<void> add(DeviceOrdinal device, std::shared_ptr<pool::Budget> budget,
+                   const std::shared_ptr<DevicePool>& lender = {}) {
+    auto made = DevicePool::create(setting_, device, std::move(budget), lender);
     if (!made) return made.failure();
     devices_.push_back(std::move(made).value());
     return {};
@@ -108,7 +109,10 @@ Pool::Impl::~Impl() {
   const auto deadline = deadline_after(setting_.options.pressure_wait);
   for (std::shared_ptr<DevicePool>& each : devices_) {
     try {
-      if (each->drain(deadline)) continue;
+      if (each->drain(deadline)) {
+        each->give_back_to_lender();
+        continue;
+      }
       const PoolStatistics left = each->statistics();
       report_cleanup_failure(invalid_use(
           "Pool::~Pool", fmt::format("device = {}", each->device().value),
@@ -146,7 +150,7 @@ Pool Pool::make_private() const {
   pool::PoolSetting setting = here.setting();
   setting.for_capture = true;
   auto impl = std::make_unique<Impl>(std::move(setting));
-  for (const auto& each : here.devices()) impl->add(each->device(), each->budget()).value();
+  for (const auto& each : here.devices()) impl->add(each->device(), each->budget(), each).value();
   impl->offer_to_source();
   return Pool(std::move(impl));
 }

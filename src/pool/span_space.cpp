@@ -51,17 +51,9 @@ std::optional<std::size_t> SpanSpace::take_part(std::size_t bytes, const Tenant&
       std::size_t count = 0, sum = 0;
       for (; sum < bytes; ++count) sum += span->second.chunks[count].bytes();
       if (sum > bytes + bytes / tolerance) continue;
-      unindex(span);
-      auto& chunks = span->second.chunks;
-      Span rest{.bytes = span->second.bytes - sum, .claim = span->second.claim};
-      const auto border = chunks.begin() + static_cast<std::ptrdiff_t>(count);
-      rest.chunks.assign(std::make_move_iterator(border), std::make_move_iterator(chunks.end()));
-      chunks.erase(border, chunks.end());
-      span->second.bytes = sum;
-      span->second.state = State::live;
-      span->second.tenant = tenant;
-      if (rest.bytes != 0) insert(span->first + sum, std::move(rest));
-      return span->first;
+      const std::size_t offset = span->first;
+      add(offset, cut(span, count, false), tenant);
+      return offset;
     }
   }
   return std::nullopt;
@@ -105,15 +97,18 @@ SpanSpace::Spans::const_iterator SpanSpace::at(std::size_t offset) const {
   return offset < span->first + span->second.bytes ? span : spans_.end();
 }
 
-// The lowest that fits: what lies behind stays in one piece.
+// The lowest that fit: what lies behind stays in one piece.
 std::optional<std::size_t> SpanSpace::take_addresses(std::size_t bytes) {
-  const auto found =
-      std::find_if(addresses_.begin(), addresses_.end(), [&](const auto& each) { return each.second >= bytes; });
-  if (found == addresses_.end()) return std::nullopt;
-  const auto [offset, available] = *found;
-  addresses_.erase(found);
-  if (available > bytes) addresses_.emplace(offset + bytes, available - bytes);
-  return offset;
+  for (const std::size_t room : {bytes, std::size_t{0}}) {
+    const auto found = std::find_if(addresses_.begin(), addresses_.end(), [&](const auto& each) {
+      return each.second >= bytes && each.second - bytes >= room;
+    });
+    if (found == addresses_.end()) continue;
+    const std::size_t offset = found->first + room;
+    take_addresses_at({offset, bytes});
+    return offset;
+  }
+  return std::nullopt;
 }
 
 void SpanSpace::give_addresses(const Place& place) {

@@ -1,6 +1,7 @@
 // Where large allocations lie: each on whole chunks.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -41,9 +42,25 @@ class SpanSpace {
   [[nodiscard]] Spans::const_iterator at(std::size_t offset) const;  // the span that it lies in, or the end
   [[nodiscard]] Spans& all() noexcept { return spans_; }
 
-  // Addresses with nothing behind them.
+  // Addresses with nothing behind them; as many before them are left free where there are enough, so that what lies
+  // there can be extended.
   [[nodiscard]] std::optional<std::size_t> take_addresses(std::size_t bytes);
   void give_addresses(const Place& place);
+
+  // The beginning or the end of a free span, which stays mapped as a part of a larger allocation, and the addresses
+  // beside it for the rest of that. Out of the books, both.
+  struct Kept {
+    std::vector<Chunk> chunks{};
+    Claim claim{};
+    Place place{};    // of these
+    Place missing{};  // right before it or behind it
+
+    [[nodiscard]] std::size_t begin() const noexcept { return std::min(place.offset, missing.offset); }
+  };
+  // The largest that the stream may use, of no more than so many bytes and with free addresses beside it.
+  [[nodiscard]] std::optional<Kept> keep(std::size_t bytes, StreamNumber stream);
+  void put_back(Kept&& kept);  // without the addresses beside it
+  void extend(Kept&& kept, std::vector<Chunk>&& chunks, const Tenant& tenant);
 
   void add(std::size_t offset, std::vector<Chunk>&& chunks, const Tenant& tenant);
   [[nodiscard]] std::vector<Place> free_chunks() const;  // that nobody's work may use
@@ -54,6 +71,19 @@ class SpanSpace {
 
  private:
   using FreeSpans = std::set<std::pair<std::size_t, std::size_t>>;  // bytes, offset
+
+  // How much of a free span stays if that is extended at one side.
+  struct Extensible {
+    Spans::iterator span{};
+    bool at_end = false;     // behind it, and its last chunks stay; else before it, and its first ones do
+    std::size_t chunks = 0;  // that stay
+    std::size_t bytes = 0;   // of these
+  };
+  [[nodiscard]] Extensible extensible(Spans::iterator span, std::size_t bytes, bool at_end) const;
+  [[nodiscard]] std::size_t free_addresses_beside(const Place& place, bool at_end) const;
+  void take_addresses_at(const Place& place);
+  // The first or the last chunks of a free span. What it has beside them goes on as a smaller one.
+  [[nodiscard]] std::vector<Chunk> cut(Spans::iterator span, std::size_t count, bool at_end);
 
   void insert(std::size_t offset, Span&& span);
   void index(Spans::const_iterator span);

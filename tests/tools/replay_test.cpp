@@ -236,6 +236,7 @@ TEST_F(ReplayTest, ChunksFitWhereAddressesDoNot) {
   EXPECT_EQ(found.calls[EntryPoint::cuMemCreate], 3U);
   EXPECT_EQ(found.calls[EntryPoint::cuMemMap], 5U);
   EXPECT_EQ(found.packed_bytes, 6_MiB);
+  EXPECT_EQ(found.packed_chunks(), 3U);
   EXPECT_EQ(free_bytes(), before);
 }
 
@@ -245,6 +246,15 @@ TEST_F(ReplayTest, FittingTellsWhatRoundingCosts) {
   EXPECT_EQ(found.chunks, 3U);
   EXPECT_EQ(found.rounding_bytes, 2_MiB);
   EXPECT_EQ(found.exact_scale, 2U);
+}
+
+TEST_F(ReplayTest, WhatIsSmallBesideAChunkIsPackedIntoFew) {
+  const auto trace = intervals({{0, 2, 1_MiB}, {0, 3, 512}, {1, 3, 1_MiB}, {2, 3, 1_MiB}});
+  const Fit found = fit(trace, bench_, *counting_);
+  EXPECT_EQ(found.chunks, 3U);
+  EXPECT_EQ(found.packed_bytes, 2_MiB + 512);
+  EXPECT_EQ(found.packed_chunks(), 2U);
+  EXPECT_EQ(Fit{}.packed_chunks(), std::nullopt) << "unknown";
 }
 
 TEST_F(ReplayTest, PackingFindsRoomThatOthersHaveLeft) {

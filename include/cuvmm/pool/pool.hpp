@@ -74,13 +74,15 @@ class Pool {
   void forget(CUstream_st* stream);
 
   // Gives free memory back until at most `keep_bytes` of physical memory exist at each device, or nothing free is left;
-  // a call ends once `step_bytes` were given back, so that it can be done little by little. Does not wait for the
-  // device. Answers the bytes given back.
+  // a call ends once `step_bytes` were given back, so that it can be done little by little. Both are passed by no more
+  // than the rest of one chunk, the smallest that is enough. Does not wait for the device. Answers the bytes given
+  // back.
   std::size_t trim(std::size_t keep_bytes = 0, std::size_t step_bytes = SIZE_MAX);
 
-  // A pool with the same options, budget and source, that shares nothing that was freed: for one captured graph. What
-  // was allocated from it on a stream that is captured may be used by each launch of the graph; destroy it when the
-  // graph is gone and its launches are done.
+  // A pool with the same options, budget and source, for one captured graph. What was allocated from it on a stream
+  // that is captured may be used by each launch of the graph; destroy it when the graph is gone and its launches are
+  // done. Before it makes memory it takes what is free in this pool, which gets all of it back when the private one
+  // goes, or nothing where this pool went first.
   [[nodiscard]] Pool make_private() const;
 
   // The live allocation that the address lies in; nothing where there is none.

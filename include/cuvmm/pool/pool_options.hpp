@@ -16,7 +16,8 @@ namespace cuvmm {
 struct PoolOptions {
   // Whose memory the pool gives out. A request that names no device gets memory of the first.
   std::vector<DeviceOrdinal> devices{DeviceOrdinal{0}};
-  // The most bytes of physical memory that exist at one device for the pool. 0: what the source and the machine have.
+  // The most bytes of physical memory that exist at one device for the pool and its private ones: no less than the
+  // granularity. 0: what the source and the machine have.
   std::size_t budget = 0;
   // Where physical memory is acquired. None: a source of the pool's own. A source that others use, too, may take back
   // what is free in the pool before it reports a lack of memory.

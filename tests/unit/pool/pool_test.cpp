@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "cuvmm/physical_memory.hpp"
 #include "pool_machine.hpp"
 
 namespace cuvmm {
@@ -193,6 +194,8 @@ TEST_F(PoolTest, C51_OptionsThatClashAreRefusedWhenItIsMade) {
   refused({.large_from = 33_MiB}, "multiple of the granularity");
   refused({.large_from = 16_MiB}, "16 times");
   refused({.reuse_wait = -1us}, "less than nothing");
+  refused({.budget = 2_MiB - 1}, "not one fits");
+  EXPECT_TRUE(Pool::try_create(machine_.driver(), {.budget = 2_MiB}));
   refused(
       {.budget = 2_GiB,
        .source = PhysicalSource::create(machine_.driver(), {.budgets = {{Location::device(DeviceOrdinal{0}), 1_GiB}}})},
@@ -216,12 +219,26 @@ TEST_F(PoolTest, C51_ALackOfMemoryTellsWhatExistsAndWhatIsLeft) {
   EXPECT_TRUE(failure.largest_hole_bytes);
   EXPECT_TRUE(mentions(failure.message(), "exist for the pool")) << failure.message();
   EXPECT_TRUE(mentions(failure.message(), "larger budget")) << failure.message();
+  EXPECT_TRUE(mentions(failure.message(), "the budget is 1 GiB")) << failure.message();
   const DeviceAddress fits = pool.allocate(256_MiB, stream_);  // nothing was lost by that
   pool.free(live, stream_);
   pool.free(fits, stream_);
   const DeviceAddress mended = pool.allocate(512_MiB, stream_);
   pool.free(mended, stream_);
   EXPECT_EQ(failure_of([&] { (void)pool.allocate(SIZE_MAX, stream_); }).kind, ErrorKind::out_of_device_memory);
+}
+
+TEST_F(PoolTest, C51_ALackOfMemoryOfTheDeviceTellsWhatThatHasFree) {
+  Pool pool = Pool::create(machine_.driver(), hasty());
+  const std::size_t others = machine_.free_memory() / 2_MiB * 2_MiB - 64_MiB;
+  auto taken = PhysicalMemory::create(machine_.driver(), {.location = Location::device(DeviceOrdinal{0})}, others);
+  const Failure failure = failure_of([&] { (void)pool.allocate(66_MiB, stream_); });
+  EXPECT_EQ(failure.kind, ErrorKind::out_of_device_memory);
+  ASSERT_TRUE(failure.free_bytes);
+  EXPECT_EQ(*failure.free_bytes / 2_MiB, 32u);
+  EXPECT_FALSE(mentions(failure.message(), "budget")) << failure.message();
+  EXPECT_TRUE(mentions(failure.message(), "that others hold at the device")) << failure.message();
+  pool.free(pool.allocate(64_MiB, stream_), stream_);
 }
 
 TEST_F(PoolTest, C43_ARequestThatIsServedInPartGivesAllBackAndABudgetIsNeverPassed) {
@@ -253,33 +270,89 @@ TEST_F(PoolTest, C43_ARequestThatIsServedInPartGivesAllBackAndABudgetIsNeverPass
   EXPECT_GE(handler_.take().size(), 1u);
 }
 
+// Every second piece of a full card of 141 GiB is freed, and all of that serves one allocation, without a copy.
 TEST_F(PoolTest, FragmentationTorture_HalfOfAFullCardIsStitchedFromEverySecondPiece) {
-  Pool pool = Pool::create(machine_.driver(), patient());
-  const std::size_t card = machine_.free_memory();
-  std::vector<DeviceAddress> all;
-  while (const auto got = pool.try_allocate(64_MiB, stream_)) all.push_back(*got);
-  EXPECT_GT((all.size() + 1) * 64_MiB, card);
-  for (std::size_t i = 0; i < all.size(); i += 2) pool.free(all[i], stream_);
+  PoolMachine card(pool_machine(141_GiB));
+  const CUstream stream = card.stream();
+  {
+    Pool pool = Pool::create(card.driver(), patient());
+    const std::size_t bytes = card.free_memory();
+    std::vector<DeviceAddress> all;
+    while (const auto got = pool.try_allocate(64_MiB, stream)) all.push_back(*got);
+    EXPECT_GT((all.size() + 1) * 64_MiB, bytes);
+    for (std::size_t i = 0; i < all.size(); i += 2) pool.free(all[i], stream);
+    card.calls();
+    const auto before = pool.statistics();
+    const std::size_t pieces = (all.size() + 1) / 2, half = pieces * 64_MiB;
+    EXPECT_GT(half, bytes / 100 * 49);
+    const DeviceAddress large = pool.allocate(half, stream);
+    const auto calls = card.calls();
+    EXPECT_EQ(calls[EntryPoint::cuMemCreate], 0u);
+    EXPECT_EQ(calls[EntryPoint::cuMemcpyDtoDAsync], 0u);
+    EXPECT_EQ(calls[EntryPoint::cuMemMap], pieces - 1) << "one stays where it is";
+    EXPECT_EQ(calls[EntryPoint::cuMemUnmap], pieces - 1);
+    EXPECT_EQ(calls[EntryPoint::cuMemSetAccess], 1u);
+    EXPECT_EQ(pool.statistics().remapped - before.remapped, pieces - 1);
+    EXPECT_EQ(pool.statistics().mappings, before.mappings);
+    EXPECT_EQ(pool.statistics().reserved_bytes, before.reserved_bytes);
+    RecordProperty("mappings", static_cast<int>(pieces));
+    card.fill(large, 4096, 9, stream);
+    card.fill(large + (half - 4096), 4096, 9, stream);
+    unsigned first = 0, last = 0;
+    card.read(large, &first, stream);
+    card.read(large + (half - 4), &last, stream);
+    card.finish(stream);
+    EXPECT_EQ(first, 9u);
+    EXPECT_EQ(last, 9u);
+    pool.free(large, stream);
+    for (std::size_t i = 1; i < all.size(); i += 2) pool.free(all[i], stream);
+  }
+  EXPECT_TRUE(card.nothing_live());
+}
+
+TEST_F(PoolTest, WhatIsFreeIsExtendedWhereItLiesAtEitherEnd) {
+  Pool pool = Pool::create(machine_.driver(), hasty());
+  const DeviceAddress first = pool.allocate(64_MiB, stream_);
+  pool.free(first, stream_);
   machine_.calls();
-  const auto before = pool.statistics();
-  const std::size_t half = (all.size() + 1) / 2 * 64_MiB;
-  const DeviceAddress large = pool.allocate(half, stream_);
-  const auto calls = machine_.calls();
-  EXPECT_EQ(calls[EntryPoint::cuMemCreate], 0u);
-  EXPECT_EQ(calls[EntryPoint::cuMemMap], half / 64_MiB);
-  EXPECT_EQ(calls[EntryPoint::cuMemSetAccess], 1u);
-  EXPECT_EQ(pool.statistics().remapped - before.remapped, half / 64_MiB);
-  EXPECT_EQ(pool.statistics().reserved_bytes, before.reserved_bytes);
-  machine_.fill(large, 4096, 9, stream_);
-  machine_.fill(large + (half - 4096), 4096, 9, stream_);
-  unsigned first = 0, last = 0;
-  machine_.read(large, &first, stream_);
-  machine_.read(large + (half - 4), &last, stream_);
+  const auto expect_added = [&](unsigned maps) {
+    const auto calls = machine_.calls();
+    EXPECT_EQ(calls[EntryPoint::cuMemMap], maps);
+    EXPECT_EQ(calls[EntryPoint::cuMemSetAccess], maps);
+    EXPECT_EQ(calls[EntryPoint::cuMemUnmap], 0u);
+    EXPECT_EQ(calls[EntryPoint::cuMemRelease], 0u);
+  };
+  const DeviceAddress behind = pool.allocate(96_MiB, stream_);
+  EXPECT_EQ(behind, first);
+  expect_added(1);
+  machine_.fill(behind + 92_MiB, 4_MiB, 3, stream_);
+  const DeviceAddress wall = pool.allocate(32_MiB, stream_);
+  machine_.calls();
+  pool.free(behind, stream_);
+  const DeviceAddress cut = pool.allocate(64_MiB, stream_);
+  EXPECT_EQ(cut, first) << "its first chunk, by itself";
+  expect_added(0);
+  const DeviceAddress larger = pool.allocate(40_MiB, stream_);
+  EXPECT_EQ(larger, first + 64_MiB) << "its other one, and more behind it";
+  expect_added(1);
   machine_.finish(stream_);
-  EXPECT_EQ(first, 9u);
-  EXPECT_EQ(last, 9u);
-  pool.free(large, stream_);
-  for (std::size_t i = 1; i < all.size(); i += 2) pool.free(all[i], stream_);
+  for (const DeviceAddress each : {wall, cut, larger}) pool.free(each, stream_);
+}
+
+TEST_F(PoolTest, AnExtensionThatFailsLeavesWhatWasFree) {
+  PoolOptions options = hasty();
+  options.budget = 128_MiB;
+  Pool pool = Pool::create(machine_.driver(), options);
+  const DeviceAddress live = pool.allocate(32_MiB, stream_), freed = pool.allocate(64_MiB, stream_);
+  pool.free(freed, stream_);
+  EXPECT_FALSE(pool.try_allocate(100_MiB, stream_));
+  machine_.calls();
+  EXPECT_EQ(pool.allocate(64_MiB, stream_), freed);
+  EXPECT_EQ(machine_.calls()[EntryPoint::cuMemMap], 0u);
+  pool.free(freed, stream_);
+  const DeviceAddress fits = pool.allocate(96_MiB, other_);
+  pool.free(fits, other_);
+  pool.free(live, stream_);
 }
 
 TEST_F(PoolTest, FreeMemoryIsNotMovedUnderWork) {
@@ -314,6 +387,23 @@ TEST_F(PoolTest, TrimsInStepsToATarget) {
   pool.free(kept, stream_);
   EXPECT_EQ(pool.trim(), 64_MiB);
   EXPECT_EQ(machine_.free_memory(), before);
+}
+
+TEST_F(PoolTest, TrimsNoMoreThanIsAskedForButForTheRestOfAChunk) {
+  Pool pool = Pool::create(machine_.driver());
+  std::vector<DeviceAddress> all;
+  for (const std::size_t bytes : {512_MiB, 256_MiB, 64_MiB, 32_MiB}) all.push_back(pool.allocate(bytes, stream_));
+  const std::size_t whole = 864_MiB;
+  for (const DeviceAddress each : all) pool.free(each, stream_);
+  machine_.finish(stream_);
+  EXPECT_EQ(pool.trim(whole), 0u);
+  EXPECT_EQ(pool.trim(whole + 1), 0u);
+  EXPECT_EQ(pool.trim(0, 0), 0u);
+  EXPECT_EQ(pool.trim(whole - 1), 32_MiB) << "the smallest that is enough";
+  EXPECT_EQ(pool.trim(0, 33_MiB), 64_MiB);
+  EXPECT_EQ(pool.trim(500_MiB), 512_MiB) << "one that is enough, before two";
+  EXPECT_EQ(pool.statistics().reserved_bytes, 256_MiB);
+  EXPECT_EQ(pool.trim(), 256_MiB);
 }
 
 TEST_F(PoolTest, OthersWhoLackMemoryGetWhatIsFree) {
@@ -389,6 +479,69 @@ TEST_F(PoolTest, APrivatePoolServesACapture) {
     captured.free(third, stream_);
     captured.free(others, other_);
   }
+}
+
+TEST_F(PoolTest, APrivatePoolTakesWhatIsFreeAndGivesItBack) {
+  Pool pool = Pool::create(machine_.driver(), hasty());
+  const DeviceAddress live = pool.allocate(1_MiB, stream_);
+  for (const DeviceAddress each : {pool.allocate(64_MiB, stream_), pool.allocate(48_MiB, stream_)})
+    pool.free(each, stream_);
+  machine_.finish(stream_);
+  const std::size_t reserved = pool.statistics().reserved_bytes;
+  {
+    Pool captured = pool.make_private();
+    machine_.calls();
+    const DeviceAddress taken = captured.allocate(112_MiB, other_);
+    EXPECT_EQ(machine_.calls()[EntryPoint::cuMemCreate], 0u);
+    EXPECT_EQ(captured.statistics().reserved_bytes, 112_MiB);
+    EXPECT_EQ(pool.statistics().reserved_bytes, reserved - 112_MiB);
+    const DeviceAddress made = captured.allocate(32_MiB, other_);
+    EXPECT_EQ(machine_.calls()[EntryPoint::cuMemCreate], 1u) << "there is no more";
+    const DeviceAddress small = captured.allocate(512, other_);
+    machine_.fill(taken + 111_MiB, 1_MiB, 4, other_);
+    machine_.finish(other_);
+    for (const DeviceAddress each : {taken, made, small}) captured.free(each, other_);
+    EXPECT_LT(pool.statistics().recyclable_bytes, 2_MiB) << "it keeps them as long as it is there";
+  }
+  EXPECT_EQ(pool.statistics().reserved_bytes, reserved + 34_MiB);
+  machine_.calls();
+  const DeviceAddress again = pool.allocate(144_MiB, stream_);
+  EXPECT_EQ(machine_.calls()[EntryPoint::cuMemCreate], 0u);
+  pool.free(again, stream_);
+  pool.free(live, stream_);
+}
+
+TEST_F(PoolTest, APrivatePoolTakesNothingThatWorkMayUse) {
+  PoolOptions options = hasty();
+  options.budget = 64_MiB;
+  Pool pool = Pool::create(machine_.driver(), options);
+  const DeviceAddress first = pool.allocate(64_MiB, stream_);
+  std::uint32_t* const word = machine_.hold(stream_);
+  machine_.fill(first, 1_MiB, 1, stream_);
+  pool.free(first, stream_);
+  Pool captured = pool.make_private();
+  EXPECT_FALSE(captured.try_allocate(64_MiB, other_));
+  machine_.let_go(word, stream_);
+  const DeviceAddress taken = captured.allocate(64_MiB, other_);
+  EXPECT_FALSE(pool.try_allocate(2_MiB, stream_)) << "the budget is that of both";
+  captured.free(taken, other_);
+}
+
+TEST_F(PoolTest, APrivatePoolOutlivesThePoolThatItWasMadeFrom) {
+  {
+    std::optional<Pool> pool(Pool::create(machine_.driver(), hasty()));
+    pool->free(pool->allocate(64_MiB, stream_), stream_);
+    machine_.finish(stream_);
+    Pool captured = pool->make_private();
+    const DeviceAddress taken = captured.allocate(64_MiB, other_);
+    pool.reset();
+    machine_.fill(taken + 63_MiB, 1_MiB, 2, other_);
+    captured.free(taken, other_);
+    machine_.finish(other_);
+    const DeviceAddress more = captured.allocate(96_MiB, other_);
+    captured.free(more, other_);
+  }
+  EXPECT_TRUE(machine_.nothing_live());
 }
 
 TEST_F(PoolTest, ACaptureOfAStreamDoesNotKeepWhatWasFreedOnItBefore) {

@@ -54,7 +54,8 @@ class PoolWalks : public testing::TestWithParam<std::uint64_t> {
   SafeRecordingHandler handler_;
 };
 
-// The goal: at most 1.03 times the peak of what is live, whatever the sizes.
+// The goal: at most 1.03 times the peak of what is live, whatever the sizes, for few calls of the driver (C52): 2.2 to
+// an allocation or a free were seen.
 TEST_P(PoolWalks, PhysicalMemoryIsHardlyMoreThanWhatIsLive) {
   emulator::Configuration configuration = pool_machine(141_GiB);
   const PoolMachine machine(configuration);
@@ -74,9 +75,47 @@ TEST_P(PoolWalks, PhysicalMemoryIsHardlyMoreThanWhatIsLive) {
     const double ratio =
         static_cast<double>(numbers.peak_reserved_bytes) / static_cast<double>(numbers.peak_live_bytes);
     EXPECT_LE(ratio, 1.03) << to_string(numbers);
+    const std::uint64_t events = 2 * numbers.allocations - numbers.live_allocations;
+    EXPECT_LE(numbers.calls.total(), events * 5 / 2) << events << " events; " << to_string(numbers);
     while (live.bytes() != 0) pool.free(live.draw(random), stream);
   }
   EXPECT_TRUE(machine.nothing_live());
+}
+
+// What lives on between what passes, as in a network that is run: sizes have regions of their own, so that what lives
+// on does not come to lie in larger holes. In one region for all it would be 1.065.
+TEST(PoolSplinters, WhatLivesOnBetweenWhatPassesLeavesFewSplinters) {
+  const PoolMachine machine(pool_machine(1_GiB));
+  const CUstream stream = machine.stream();
+  Pool pool = Pool::create(machine.driver());
+  std::vector<DeviceAddress> kept;
+  const auto passing = [&](std::size_t kibibytes) { return pool.allocate(kibibytes << 10U, stream); };
+  const auto keep = [&](std::size_t kibibytes) { kept.push_back(passing(kibibytes)); };
+  const auto free = [&](DeviceAddress address) { pool.free(address, stream); };
+  for (int layer = 0; layer < 24; ++layer) {
+    const DeviceAddress a = passing(1536), b = passing(768);
+    keep(1152);
+    const DeviceAddress c = passing(1536);
+    free(a);
+    const DeviceAddress d = passing(3072);
+    keep(1152);
+    free(b);
+    const DeviceAddress e = passing(768);
+    free(c);
+    keep(4608);
+    const DeviceAddress f = passing(1536);
+    free(d);
+    free(e);
+    keep(1152);
+    const DeviceAddress g = passing(768);
+    free(f);
+    keep(layer % 2 == 0 ? 1152 : 4608);
+    free(g);
+  }
+  const PoolStatistics numbers = pool.statistics();
+  const double ratio = static_cast<double>(numbers.peak_reserved_bytes) / static_cast<double>(numbers.peak_live_bytes);
+  EXPECT_LE(ratio, 1.05) << to_string(numbers);
+  for (const DeviceAddress each : kept) free(each);
 }
 
 // Never out of memory below 99 % of what the device has.
@@ -189,7 +228,7 @@ TEST_P(PoolThreads, SixteenThreadsOnEightStreamsEach) {
 INSTANTIATE_TEST_SUITE_P(Schedulers, PoolThreads,
                          testing::Values(emulator::Scheduler::threaded, emulator::Scheduler::stepped));
 
-// The life of a pool in which each call of the driver fails once, before or after it has done its work.
+// The life of a pool, and of a private one beside it, in which each call of the driver fails once.
 class PoolFaults {
  public:
   explicit PoolFaults(const driver::Fault& fault) : fault_(fault) {}
@@ -214,6 +253,15 @@ class PoolFaults {
         insist([&] { live.emplace_back(pool->allocate(bytes, second), second); });
       EXPECT_LE(pool->statistics().reserved_bytes, 256_MiB);
       for (const auto& each : live) insist([&] { pool->free(each.first, each.second); });
+      live.clear();
+      {
+        std::optional<Pool> captured;
+        insist([&] { captured.emplace(pool->make_private()); });
+        for (const std::size_t bytes : {100_MiB, 5_MiB, 60_MiB})
+          insist([&] { live.emplace_back(captured->allocate(bytes, first), first); });
+        for (const auto& each : live) insist([&] { captured->free(each.first, each.second); });
+      }
+      EXPECT_LE(pool->statistics().reserved_bytes, 256_MiB);
       pool->trim(64_MiB);
       EXPECT_EQ(pool->statistics().live_bytes, 0u);
       EXPECT_EQ(pool->statistics().live_allocations, 0u);

@@ -25,6 +25,11 @@ struct Fit {
   std::optional<std::uint64_t> packed_bytes{};
 
   [[nodiscard]] std::uint64_t physical_bytes() const noexcept { return chunks * chunk_bytes; }
+  // That such a packing takes, all of them side by side.
+  [[nodiscard]] std::optional<std::uint64_t> packed_chunks() const noexcept {
+    if (!packed_bytes) return std::nullopt;
+    return (*packed_bytes + chunk_bytes - 1) / chunk_bytes;
+  }
 };
 
 // How many chunks the trace needs at a time, and what is lost to rounding then.

@@ -43,9 +43,13 @@ Json json_of(const Played& played, bool emulated) {
 }
 
 Json json_of(const Fit& fit) {
-  return {{"chunk_bytes", fit.chunk_bytes},         {"chunks", fit.chunks},
-          {"physical_bytes", fit.physical_bytes()}, {"rounding_bytes", fit.rounding_bytes},
-          {"driver_calls", fit.calls.total()},      {"packed_bytes", or_null(fit.packed_bytes)}};
+  return {{"chunk_bytes", fit.chunk_bytes},
+          {"chunks", fit.chunks},
+          {"physical_bytes", fit.physical_bytes()},
+          {"rounding_bytes", fit.rounding_bytes},
+          {"driver_calls", fit.calls.total()},
+          {"packed_bytes", or_null(fit.packed_bytes)},
+          {"packed_chunks", or_null(fit.packed_chunks())}};
 }
 
 }  // namespace

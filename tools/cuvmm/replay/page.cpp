@@ -76,9 +76,10 @@ std::string fit_of(const Fit& fit) {
         "these there would be none.\n",
         with_separators(fit.exact_scale));
   if (fit.packed_bytes)
-    text +=
-        fmt::format("At one place for all their lives they were packed into {} ({}), the best of four greedy orders.\n",
-                    format_bytes(*fit.packed_bytes), share(*fit.packed_bytes, fit.peak_live));
+    text += fmt::format(
+        "At one place for all their lives they were packed into {} ({}), the best of four greedy orders: {} chunk{}.\n",
+        format_bytes(*fit.packed_bytes), share(*fit.packed_bytes, fit.peak_live), with_separators(*fit.packed_chunks()),
+        fit.packed_chunks() == 1 ? "" : "s");
   return text;
 }
 
