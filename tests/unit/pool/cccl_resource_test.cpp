@@ -1,11 +1,11 @@
-#define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE  // NOLINT(cppcoreguidelines-macro-usage): CCCL 3.0 asks for it
-#include "cuvmm/pool/cccl_resource.hpp"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 
 #include "pool_machine.hpp"
+// Behind what declares the driver itself, since later versions of CCCL bring the macros of cuda.h along.
+#define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE  // NOLINT(cppcoreguidelines-macro-usage): CCCL 3.0 asks for it
+#include "cuvmm/pool/cccl_resource.hpp"
 
 namespace cuvmm {
 namespace {
@@ -19,8 +19,6 @@ static_assert(cuda::mr::async_resource<PoolResource>);
 static_assert(cuda::mr::resource_with<PoolResource, cuda::mr::device_accessible>);
 static_assert(cuda::mr::async_resource_with<PoolResource, cuda::mr::device_accessible>);
 static_assert(!cuda::mr::resource_with<PoolResource, cuda::mr::host_accessible>);
-using StreamOrderedReference = cuda::mr::async_resource_ref<cuda::mr::device_accessible>;
-using SynchronousReference = cuda::mr::resource_ref<cuda::mr::device_accessible>;
 #else
 static_assert(cuda::mr::synchronous_resource<PoolResource>);
 static_assert(cuda::mr::resource<PoolResource>);
@@ -94,17 +92,23 @@ TEST_F(PoolResourceTest, CopiesAreTheSameResource) {
   copy.deallocate_sync(resource_.allocate_sync(1), 1);
 }
 
-#if CCCL_VERSION < 3001000
 TEST_F(PoolResourceTest, ServesBehindAReference) {
-  StreamOrderedReference ordered(resource_);
+#if CCCL_VERSION < 3001000
+  cuda::mr::async_resource_ref<cuda::mr::device_accessible> ordered(resource_);
   void* const memory = ordered.allocate_async(1_MiB, 256, stream_);
   EXPECT_EQ(live(), 1_MiB);
   ordered.deallocate_async(memory, 1_MiB, 256, stream_);
-  SynchronousReference synchronous(resource_);
+  cuda::mr::resource_ref<cuda::mr::device_accessible> synchronous(resource_);
   synchronous.deallocate(synchronous.allocate(1_MiB, 256), 1_MiB, 256);
+#else
+  cuda::mr::resource_ref<cuda::mr::device_accessible> ordered(resource_);
+  void* const memory = ordered.allocate(cuda::stream_ref(stream_), 1_MiB, 256);
+  EXPECT_EQ(live(), 1_MiB);
+  ordered.deallocate(cuda::stream_ref(stream_), memory, 1_MiB, 256);
+  ordered.deallocate_sync(ordered.allocate_sync(1_MiB, 256), 1_MiB, 256);
+#endif
   EXPECT_EQ(live(), 0u);
 }
-#endif
 
 }  // namespace
 }  // namespace cuvmm
