@@ -14,6 +14,7 @@ using cuvmm::Pool;
 using cuvmm::PoolOptions;
 using cuvmm::pool::address_of;
 using cuvmm::pool::guarded;
+using cuvmm::pool::options_of;
 using cuvmm::pool::process_driver;
 using cuvmm::pool::required;
 
@@ -49,22 +50,9 @@ Pool& pool_of(cuvmm_pool* handle, std::string_view call) {
 std::vector<DeviceOrdinal> ordinals(const int* devices, std::size_t count, std::string_view argument) {
   std::vector<DeviceOrdinal> all;
   if (count == 0) return all;
-  const int& first = required(devices, "cuvmm_pool_create_with", argument);
+  const int& first = required(devices, "cuvmm_pool_options", argument);
   std::transform(&first, &first + count, std::back_inserter(all), [](int device) { return DeviceOrdinal{device}; });
   return all;
-}
-
-PoolOptions options_of(const cuvmm_pool_options& given) {
-  PoolOptions options;
-  if (auto devices = ordinals(given.devices, given.device_count, "devices"); !devices.empty())
-    options.devices = std::move(devices);
-  for (const DeviceOrdinal device : ordinals(given.grants, given.grant_count, "grants"))
-    options.grants.push_back({cuvmm::Location::device(device)});
-  options.budget = given.budget;
-  options.large_from = given.large_from;
-  options.reuse_wait = std::chrono::microseconds(given.reuse_wait_microseconds);
-  options.pressure_wait = std::chrono::milliseconds(given.pressure_wait_milliseconds);
-  return options;
 }
 
 cuvmm_pool_numbers numbers_of(const cuvmm::PoolStatistics& now) {
@@ -87,6 +75,19 @@ cuvmm_pool_numbers numbers_of(const cuvmm::PoolStatistics& now) {
 }
 
 }  // namespace
+
+PoolOptions cuvmm::pool::options_of(const cuvmm_pool_options& given) {
+  PoolOptions options;
+  if (auto devices = ordinals(given.devices, given.device_count, "devices"); !devices.empty())
+    options.devices = std::move(devices);
+  for (const DeviceOrdinal device : ordinals(given.grants, given.grant_count, "grants"))
+    options.grants.push_back({cuvmm::Location::device(device)});
+  options.budget = given.budget;
+  options.large_from = given.large_from;
+  options.reuse_wait = std::chrono::microseconds(given.reuse_wait_microseconds);
+  options.pressure_wait = std::chrono::milliseconds(given.pressure_wait_milliseconds);
+  return options;
+}
 
 int cuvmm::pool::told_failure() noexcept {
   try {

@@ -18,6 +18,9 @@ struct cuvmm_pool {
 
 namespace cuvmm::pool {
 
+// Throws InvalidUse where a list is missing.
+[[nodiscard]] PoolOptions options_of(const cuvmm_pool_options& given);
+
 // Of the exception that is being handled: keeps its message for the thread, and answers its number.
 int told_failure() noexcept;
 

@@ -12,6 +12,7 @@
 
 using cuvmm::DeviceOrdinal;
 using cuvmm::Pool;
+using cuvmm::PoolOptions;
 using cuvmm::SynchronousAllocations;
 using cuvmm::pool::address_of;
 using cuvmm::pool::process_driver;
@@ -20,9 +21,8 @@ namespace abi = cuvmm::abi;
 namespace {
 
 struct ProcessPool {
-  explicit ProcessPool(int device)
-      : handle{Pool::create(process_driver(), {.devices = {DeviceOrdinal{device}}}), true},
-        segments(SynchronousAllocations::create(handle.pool)) {}
+  explicit ProcessPool(const PoolOptions& options)
+      : handle{Pool::create(process_driver(), options), true}, segments(SynchronousAllocations::create(handle.pool)) {}
 
   cuvmm_pool handle;
   SynchronousAllocations segments;
@@ -35,19 +35,23 @@ ProcessPools& process_pools() {
   return pools;
 }
 
-ProcessPool& made_pool_of(std::atomic<ProcessPool*>& place, int device) {
+std::mutex& making() {
   static std::mutex& mutex = *new std::mutex;
-  const std::lock_guard lock(mutex);
-  if (place.load() == nullptr) place = new ProcessPool(device);
-  return *place.load();
+  return mutex;
+}
+
+std::atomic<ProcessPool*>& place_of(int device, std::string_view call) {
+  if (device < 0 || static_cast<std::size_t>(device) >= process_pools().size())
+    raise(cuvmm::invalid_use(call, fmt::format("device = {}", device), "There is no such device", "Name one"));
+  return process_pools()[static_cast<std::size_t>(device)];
 }
 
 ProcessPool& pool_of(int device, std::string_view call) {
-  if (device < 0 || static_cast<std::size_t>(device) >= process_pools().size())
-    raise(cuvmm::invalid_use(call, fmt::format("device = {}", device), "There is no such device", "Name one"));
-  std::atomic<ProcessPool*>& place = process_pools()[static_cast<std::size_t>(device)];
+  std::atomic<ProcessPool*>& place = place_of(device, call);
   if (ProcessPool* const found = place.load(std::memory_order_acquire)) return *found;
-  return made_pool_of(place, device);
+  const std::lock_guard lock(making());
+  if (place.load() == nullptr) place = new ProcessPool({.devices = {DeviceOrdinal{device}}});
+  return *place.load();
 }
 
 // Of a default stream that the driver cannot tell of, since another is being captured, it is not.
@@ -134,6 +138,21 @@ void cuvmm_pool_torch_segment_free(void* address, ptrdiff_t /*bytes*/, int devic
   constexpr std::string_view call = "cuvmm_pool_torch_segment_free";
   if (address == nullptr) return;
   told_aloud(call, [&] { pool_of(device, call).segments.free(address_of(address)); });
+}
+
+int cuvmm_pool_torch_configure(const cuvmm_pool_options* options) {
+  constexpr std::string_view call = "cuvmm_pool_torch_configure";
+  return cuvmm::pool::guarded(call, [&] {
+    const PoolOptions wanted = cuvmm::pool::options_of(cuvmm::pool::required(options, call, "options"));
+    const int device = wanted.devices.front().value;
+    std::atomic<ProcessPool*>& place = place_of(device, call);
+    const std::lock_guard lock(making());
+    if (wanted.devices.size() != 1 || place.load() != nullptr)
+      raise(cuvmm::invalid_use(call, fmt::format("{} device(s), the first is {}", wanted.devices.size(), device),
+                               "Each device has one pool, which is configured before it is first asked for",
+                               "Name one device, before anything is allocated there"));
+    place = new ProcessPool(wanted);
+  });
 }
 
 cuvmm_pool* cuvmm_pool_torch_pool(int device) {

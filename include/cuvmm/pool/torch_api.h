@@ -26,6 +26,9 @@ void cuvmm_pool_torch_empty_cache(void);
 void* cuvmm_pool_torch_segment_malloc(ptrdiff_t bytes, int device, struct CUstream_st* stream);
 void cuvmm_pool_torch_segment_free(void* address, ptrdiff_t bytes, int device, struct CUstream_st* stream);
 
+/* Makes the pool of one device, options->devices[0], as the options say: with a budget, or with other devices that
+ * reach its memory. CUVMM_INVALID_USE once there is one. */
+int cuvmm_pool_torch_configure(const struct cuvmm_pool_options* options);
 /* The pool of both at the device, for statistics, trimming and descriptions. Null where it cannot be made. It is the
  * process's: cuvmm_pool_destroy() leaves it alone. */
 cuvmm_pool* cuvmm_pool_torch_pool(int device);

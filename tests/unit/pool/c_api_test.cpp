@@ -21,6 +21,7 @@ class PoolInC : public testing::Test {
  protected:
   PoolInC() {
     ::setenv("CUVMM_DRIVER", "emulated", 1);
+    ::setenv("CUVMM_EMULATOR", "devices=2", 1);
     driver_.emplace(pool::process_driver());
     context_.emplace(driver_->device(DeviceOrdinal{0}));
     call<EntryPoint::cuStreamCreate>(driver_->interface(), &stream_, static_cast<unsigned>(CU_STREAM_NON_BLOCKING));

@@ -21,6 +21,7 @@ class PoolForTorch : public testing::Test {
  protected:
   PoolForTorch() {
     ::setenv("CUVMM_DRIVER", "emulated", 1);
+    ::setenv("CUVMM_EMULATOR", "devices=2", 1);
     driver_.emplace(pool::process_driver());
     context_.emplace(driver_->device(DeviceOrdinal{0}));
     stream_ = new_stream();
@@ -111,6 +112,29 @@ TEST_F(PoolForTorch, ACapturedStreamIsServedWithSegmentsAlone) {
   void* const address = cuvmm_pool_torch_malloc(1 << 20, 0, stream_);
   EXPECT_NE(address, nullptr);
   cuvmm_pool_torch_free(address, 1 << 20, 0, stream_);
+}
+
+TEST_F(PoolForTorch, ThePoolOfADeviceIsConfiguredBeforeItIsAskedFor) {
+  const int there = 1;
+  const int here = 0;
+  cuvmm_pool_options options{};
+  cuvmm_pool_default_options(&options);
+  options.devices = &there;
+  options.device_count = 1;
+  options.grants = &here;
+  options.grant_count = 1;
+  options.budget = 4_MiB;
+  ASSERT_EQ(cuvmm_pool_torch_configure(&options), 0) << cuvmm_pool_last_error();
+  EXPECT_EQ(cuvmm_pool_torch_configure(&options), CUVMM_INVALID_USE) << "there is one";
+  EXPECT_EQ(cuvmm_pool_torch_malloc(5 << 20, 1, stream_), nullptr);
+  EXPECT_EQ(handler_.take().front().kind, ErrorKind::out_of_device_memory);
+  void* const address = cuvmm_pool_torch_malloc(1 << 20, 1, stream_);
+  // The stream is of device 0, which reaches the memory.
+  call<EntryPoint::cuMemsetD32Async>(driver_->interface(), reinterpret_cast<CUdeviceptr>(address), 1U, std::size_t{8},
+                                     stream_);
+  call<EntryPoint::cuStreamSynchronize>(driver_->interface(), stream_);
+  cuvmm_pool_torch_free(address, 1 << 20, 1, stream_);
+  EXPECT_EQ(cuvmm_pool_torch_configure(nullptr), CUVMM_INVALID_USE);
 }
 
 TEST_F(PoolForTorch, TheProcesssPoolIsNotDestroyed) {
