@@ -9,7 +9,6 @@
 
 using cuvmm::DeviceOrdinal;
 using cuvmm::ErrorKind;
-using cuvmm::Failure;
 using cuvmm::Pool;
 using cuvmm::PoolOptions;
 using cuvmm::pool::address_of;
@@ -91,7 +90,7 @@ PoolOptions cuvmm::pool::options_of(const cuvmm_pool_options& given) {
 
 int cuvmm::pool::told_failure() noexcept {
   try {
-    const Failure failure = failure_of_current_exception();
+    const cuvmm::Failure failure = failure_of_current_exception();
     last_error() = failure.message();
     return number_of(failure.kind);
   } catch (...) {

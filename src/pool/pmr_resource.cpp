@@ -22,7 +22,7 @@ constexpr std::size_t unit = 64;  // of sizes and offsets: no two allocations sh
 // Why there was none.
 class NoMemory : public std::bad_alloc {
  public:
-  explicit NoMemory(const Failure& failure) : why_(failure) {}
+  explicit NoMemory(const Failure& failure) : why_(failure) {}  // NOLINT(bugprone-throw-keyword-missing): kept
   [[nodiscard]] const char* what() const noexcept override { return why_.what(); }
 
  private:

@@ -25,9 +25,9 @@ static void look_up(void* library, const char* name, void* function) {
 
 /* The primary context of device 0 becomes current. */
 static void begin_with_the_driver(void) {
-  int (*init)(unsigned);
-  int (*retain)(void**, int);
-  int (*make_current)(void*);
+  int (*init)(unsigned) = NULL;
+  int (*retain)(void**, int) = NULL;
+  int (*make_current)(void*) = NULL;
   void* context = NULL;
   driver_library = dlopen("libcuda.so.1", RTLD_NOW);
   CHECK(driver_library != NULL);

@@ -6,7 +6,7 @@
 #include "cuvmm/pool/torch_api.h"
 #include "driver.h"
 
-enum { mebibyte = 1 << 20 };
+static const size_t mebibyte = 1 << 20;
 
 static int (*copy_in)(void* to, const void* from, size_t bytes);
 static int (*copy_out)(void* to, const void* from, size_t bytes);
@@ -71,18 +71,18 @@ static void test_tags(struct CUstream_st* stream) {
 }
 
 static void test_torch(struct CUstream_st* stream) {
-  void* const ordered = cuvmm_pool_torch_malloc(mebibyte, 0, stream);
-  void* const segment = cuvmm_pool_torch_segment_malloc(mebibyte, 0, stream);
+  void* const ordered = cuvmm_pool_torch_malloc((ptrdiff_t)mebibyte, 0, stream);
+  void* const segment = cuvmm_pool_torch_segment_malloc((ptrdiff_t)mebibyte, 0, stream);
   struct cuvmm_pool_numbers numbers;
   CHECK(ordered != NULL && segment != NULL);
   CHECK(cuvmm_pool_statistics(cuvmm_pool_torch_pool(0), &numbers) == CUVMM_SUCCESS);
   CHECK(numbers.live_allocations == 2);
-  cuvmm_pool_torch_segment_free(segment, mebibyte, 0, stream);
-  cuvmm_pool_torch_free(ordered, mebibyte, 0, stream);
+  cuvmm_pool_torch_segment_free(segment, (ptrdiff_t)mebibyte, 0, stream);
+  cuvmm_pool_torch_free(ordered, (ptrdiff_t)mebibyte, 0, stream);
 }
 
 int main(void) {
-  int (*new_stream)(struct CUstream_st**, unsigned);
+  int (*new_stream)(struct CUstream_st**, unsigned) = NULL;
   struct CUstream_st* stream = NULL;
   begin_with_the_driver();
   look_up(driver_library, "cuMemcpyHtoD_v2", &copy_in);

@@ -52,7 +52,7 @@ static void ends_while_threads_allocate(const char* path) {
   load(path);
   CHECK(torch_malloc(1, 0, NULL) != NULL);
   for (size_t i = 0; i < sizeof seeds / sizeof *seeds; ++i) {
-    pthread_t thread;
+    pthread_t thread = 0;
     CHECK(pthread_create(&thread, NULL, allocate_for_ever, &seeds[i]) == 0);
     CHECK(pthread_detach(thread) == 0);
   }

@@ -36,8 +36,9 @@ class PoolResource {
   static constexpr std::size_t alignment = 512;  // that all memory has
 
   // Of the pool's first device, or the named one; throws as SynchronousAllocations::create.
-  explicit PoolResource(std::shared_ptr<Pool> pool) : PoolResource(pool, first_device(*pool)) {}
-  PoolResource(std::shared_ptr<Pool> pool, DeviceOrdinal device) : shared_(std::make_shared<Shared>(pool, device)) {}
+  explicit PoolResource(const std::shared_ptr<Pool>& pool) : PoolResource(pool, first_device(*pool)) {}
+  PoolResource(const std::shared_ptr<Pool>& pool, DeviceOrdinal device)
+      : shared_(std::make_shared<Shared>(pool, device)) {}
 
   // --- In the order of a stream. Memory may be freed on any stream that comes behind the work that uses it.
   [[nodiscard]] void* allocate(::cuda::stream_ref stream, std::size_t bytes, std::size_t align = alignment) {

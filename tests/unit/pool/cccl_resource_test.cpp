@@ -28,7 +28,7 @@ static_assert(!cuda::mr::synchronous_resource_with<PoolResource, cuda::mr::host_
 
 class PoolResourceTest : public testing::Test {
  protected:
-  ~PoolResourceTest() override { EXPECT_TRUE(handler_.take().empty()); }
+  void TearDown() override { EXPECT_TRUE(handler_.take().empty()); }
   std::size_t live() const { return pool_->statistics().live_bytes; }
 
   SafeRecordingHandler handler_;

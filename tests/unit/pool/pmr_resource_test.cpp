@@ -19,7 +19,7 @@ using namespace test;
 
 class HostMemoryResourceTest : public testing::Test {
  protected:
-  ~HostMemoryResourceTest() override {
+  void TearDown() override {
     EXPECT_TRUE(handler_.take().empty());
     EXPECT_TRUE(machine_.nothing_live());
   }
@@ -37,7 +37,7 @@ TEST_F(HostMemoryResourceTest, HostAndDeviceSeeTheSameBytes) {
   const CUstream stream = machine_.stream();
   const DeviceAddress address{reinterpret_cast<std::uintptr_t>(values.data())};
   unsigned seen = 0;
-  machine_.read(address + 4 * 99'999, &seen, stream);
+  machine_.read(address + std::size_t{4} * 99'999, &seen, stream);
   machine_.fill(address, 4096, 8, stream);
   machine_.finish(stream);
   EXPECT_EQ(seen, 7u);
@@ -51,12 +51,13 @@ TEST_F(HostMemoryResourceTest, HostAndDeviceSeeTheSameBytes) {
 TEST_F(HostMemoryResourceTest, SmallOnesShareMemoryAndLargeOnesGiveTheirsBack) {
   HostMemoryResource resource(machine_.driver(), {.large_from = 4_MiB});
   std::vector<void*> all;
+  all.reserve(1000);
   for (int i = 0; i < 1000; ++i) all.push_back(resource.allocate(1000, 8));
   EXPECT_EQ(resource.reserved_bytes(), 2_MiB);
-  EXPECT_EQ(resource.live_bytes(), 1000u * 1024);
+  EXPECT_EQ(resource.live_bytes(), 1000 * 1_KiB);
   void* const large = resource.allocate(5_MiB, 8);
   EXPECT_EQ(resource.reserved_bytes(), 8_MiB);
-  EXPECT_EQ(resource.live_bytes(), 1000u * 1024 + 6_MiB);
+  EXPECT_EQ(resource.live_bytes(), 1000 * 1_KiB + 6_MiB);
   resource.deallocate(large, 5_MiB, 8);
   EXPECT_EQ(resource.reserved_bytes(), 2_MiB);
   for (void* each : all) resource.deallocate(each, 1000, 8);

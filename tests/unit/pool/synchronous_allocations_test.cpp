@@ -13,7 +13,7 @@ using namespace test;
 
 class SynchronousAllocationsTest : public testing::Test {
  protected:
-  ~SynchronousAllocationsTest() override { EXPECT_TRUE(handler_.take().empty()); }
+  void TearDown() override { EXPECT_TRUE(handler_.take().empty()); }
 
   SafeRecordingHandler handler_;
   PoolMachine machine_{pool_machine(1_GiB, 2)};

@@ -11,7 +11,7 @@ using namespace test;
 
 class TaggedAllocationsTest : public testing::Test {
  protected:
-  ~TaggedAllocationsTest() override { EXPECT_TRUE(handler_.take().empty()); }
+  void TearDown() override { EXPECT_TRUE(handler_.take().empty()); }
 
   unsigned word(DeviceAddress address) {
     unsigned seen = 0;

@@ -26,7 +26,7 @@ class PoolForTorch : public testing::Test {
     context_.emplace(driver_->device(DeviceOrdinal{0}));
     stream_ = new_stream();
   }
-  ~PoolForTorch() override { EXPECT_TRUE(handler_.take().empty()); }
+  void TearDown() override { EXPECT_TRUE(handler_.take().empty()); }
 
   CUstream new_stream() {
     CUstream stream = nullptr;
