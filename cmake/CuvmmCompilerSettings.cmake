@@ -28,6 +28,13 @@ function(cuvmm_compile_in_batches target)
   endif()
 endfunction()
 
+# For static libraries that shared ones are made of, ours and other people's. Functions are called and inlined as in a
+# program all the same: nobody puts others in their place.
+function(cuvmm_may_be_linked_into_shared_libraries target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE -fno-semantic-interposition)
+endfunction()
+
 # Both are set for the whole build rather than for our targets: mixing sanitized and plain objects, or two C++ runtimes,
 # in one program goes wrong in ways that no message explains.
 if(CUVMM_SANITIZE)

@@ -2,6 +2,8 @@
 # It proves that every header can be included alone, and gives clang-tidy each header as a file of its own.
 file(GLOB_RECURSE headers RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
      "${PROJECT_SOURCE_DIR}/include/*.hpp" "${PROJECT_SOURCE_DIR}/src/*.hpp" "${PROJECT_SOURCE_DIR}/emulator/*.hpp")
+# Needs what need not be there; its test includes it first.
+list(REMOVE_ITEM headers include/cuvmm/pool/cccl_resource.hpp)
 set(sources "")
 foreach(header IN LISTS headers)
   string(MAKE_C_IDENTIFIER "${header}" identifier)

@@ -3,8 +3,8 @@
 
 #include <exception>
 
+#include "driver/fork_count.hpp"
 #include "emulator/api/answering.hpp"
-#include "emulator/api/fork_count.hpp"
 #include "emulator/emulated_driver.hpp"
 #include "emulator/kernels/builtin_kernels.hpp"
 #include "emulator/kernels/collective_kernels.hpp"
@@ -127,7 +127,7 @@ std::optional<driver::EmulatedPlace> EmulatedDriver::emulated_place() const {
 Answer EmulatedDriver::check_initialised() const {
   if (!initialised_.load(std::memory_order_acquire))
     return {CUDA_ERROR_NOT_INITIALIZED, Rule::driver_initialised, "cuInit was not called"};
-  if (initialised_at_fork_count_.load(std::memory_order_relaxed) != fork_count())
+  if (initialised_at_fork_count_.load(std::memory_order_relaxed) != driver::fork_count())
     return {CUDA_ERROR_NOT_INITIALIZED, Rule::not_after_fork, "cuInit was called before this process was forked"};
   if (execution::inside_host_function())
     return {CUDA_ERROR_NOT_PERMITTED, Rule::host_function, "called from a host function"};
@@ -140,10 +140,10 @@ CUresult EmulatedDriver::cuInit(unsigned int flags) {
   return answer([&]() -> Answer {
     if (flags != 0) return {CUDA_ERROR_INVALID_VALUE, Rule::flags_zero, fmt::format("flags are {:#x}", flags)};
     if (!initialised_.load(std::memory_order_acquire)) {
-      initialised_at_fork_count_.store(fork_count(), std::memory_order_relaxed);
+      initialised_at_fork_count_.store(driver::fork_count(), std::memory_order_relaxed);
       initialised_.store(true, std::memory_order_release);
     }
-    if (initialised_at_fork_count_.load(std::memory_order_relaxed) == fork_count()) return {};
+    if (initialised_at_fork_count_.load(std::memory_order_relaxed) == driver::fork_count()) return {};
     return {CUDA_ERROR_NOT_INITIALIZED, Rule::not_after_fork, "cuInit was called before this process was forked"};
   });
 }
@@ -172,8 +172,8 @@ std::shared_ptr<driver::Interface> make_emulated_driver(const Configuration& con
   configuration.validate();
   // A forked child has none of the threads that the driver's end would wait for, and shares its bytes with the parent.
   // A thread that runs the driver's own work ends it when that is done.
-  return {new api::EmulatedDriver(configuration), [made_at = api::fork_count()](api::EmulatedDriver* driver) {
-            if (made_at != api::fork_count()) return;
+  return {new api::EmulatedDriver(configuration), [made_at = driver::fork_count()](api::EmulatedDriver* driver) {
+            if (made_at != driver::fork_count()) return;
             if (driver->engine().running_here())
               execution::put_off_end([](void* owner) { delete static_cast<api::EmulatedDriver*>(owner); }, driver);
             else

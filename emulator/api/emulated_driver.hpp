@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "driver/fork_count.hpp"
 #include "driver/interface.hpp"
 #include "emulator/api/context.hpp"
-#include "emulator/api/fork_count.hpp"
 #include "emulator/api/handle_table.hpp"
 #include "emulator/api/machine.hpp"
 #include "emulator/execution/engine.hpp"
@@ -276,7 +276,7 @@ class EmulatedDriver final : public driver::Interface {
   Answer pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer);
 
   std::atomic<bool> initialised_{false};
-  std::atomic<unsigned> initialised_at_fork_count_{fork_count()};
+  std::atomic<unsigned> initialised_at_fork_count_{driver::fork_count()};
   Machine machine_;
   ContextTable contexts_;
   std::map<std::string, HostKernel, std::less<>> kernels_;  // never changes once made

@@ -10,8 +10,8 @@
 #include <string>
 #include <system_error>
 
+#include "driver/fork_count.hpp"
 #include "emulator/api/emulated_driver.hpp"
-#include "emulator/api/fork_count.hpp"
 #include "emulator/configuration.hpp"
 #include "emulator/emulated_driver.hpp"
 #include "emulator/thread_storage.hpp"
@@ -44,7 +44,7 @@ constinit std::atomic<const Kept*> not_initialised{nullptr};
 const Kept* made(const Configuration& configuration) {
   auto driver = make_emulated_driver(configuration);
   auto place = driver->emulated_place().value_or(driver::EmulatedPlace{});
-  auto kept = std::make_unique<Kept>(Kept{std::move(driver), api::fork_count(), std::move(place)});
+  auto kept = std::make_unique<Kept>(Kept{std::move(driver), driver::fork_count(), std::move(place)});
   return kept.release();
 }
 
@@ -69,7 +69,7 @@ Configuration configuration_so_far() {
 abi::CUresult initialise_once() {
   const std::lock_guard lock(making);
   if (const Kept* const kept = initialised.load(std::memory_order_acquire); kept != nullptr)
-    return kept->made_at_fork_count == api::fork_count() ? abi::CUDA_SUCCESS : abi::CUDA_ERROR_NOT_INITIALIZED;
+    return kept->made_at_fork_count == driver::fork_count() ? abi::CUDA_SUCCESS : abi::CUDA_ERROR_NOT_INITIALIZED;
   const Kept* const kept = made(Configuration::of_program());
   if (const Kept* const before = not_initialised.load(std::memory_order_acquire); before != nullptr)
     emulated(*kept).share_user_objects_of(emulated(*before));

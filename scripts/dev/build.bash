@@ -72,15 +72,17 @@ outputs() {
   ninja -C "$root/build/$1" -t targets all | sed -n 's/^\(.*\): CXX_[A-Z_]*_LINKER_.*/\1/p' | grep -v '\.cmake$'
 }
 
-# output_of PRESET NAME: the absolute path of the program or library of that name.
+# output_of PRESET NAME: the absolute path of the program or library of that name, or of the shared library libNAME.so.
 output_of() {
-  local output
-  while read -r output; do
-    if [ "${output##*/}" = "$2" ]; then
-      echo "$root/build/$1/$output"
-      return 0
-    fi
-  done < <(outputs "$1")
+  local output name
+  for name in "$2" "lib$2.so"; do
+    while read -r output; do
+      if [ "${output##*/}" = "$name" ]; then
+        echo "$root/build/$1/$output"
+        return 0
+      fi
+    done < <(outputs "$1")
+  done
   return 1
 }
 

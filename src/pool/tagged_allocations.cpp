@@ -24,6 +24,7 @@ class TaggedAllocations::Impl {
   struct Allocation {
     SleepableRange range;
     std::size_t bytes = 0;
+    std::size_t rounded = 0;
   };
 
   DeviceAddress allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream, const SleepPolicy& policy,
@@ -31,12 +32,14 @@ class TaggedAllocations::Impl {
   [[nodiscard]] std::shared_ptr<Allocation> at(std::string_view call, DeviceAddress address) const;
   void free(DeviceAddress address);
   [[nodiscard]] std::optional<TaggedAllocation> describe(DeviceAddress address) const;
-  [[nodiscard]] std::size_t live_bytes(const std::string& tag) const;
+  [[nodiscard]] TagStatistics statistics(const std::string& tag) const;
+  void set_budget(const std::string& tag, std::size_t bytes);
   [[nodiscard]] SleepableMemory& memory() noexcept { return memory_; }
   [[nodiscard]] const PoolOptions& options() const noexcept { return options_; }
   void poll() { queue_->poll(); }
 
  private:
+  class Charge;
   [[nodiscard]] Failure unknown(std::string_view call, DeviceAddress address) const;
 
   const Driver driver_;
@@ -44,14 +47,76 @@ class TaggedAllocations::Impl {
   const PoolOptions options_;
   const std::shared_ptr<RetireQueue> queue_;
   SleepableMemory memory_;
-  mutable std::mutex mutex_;  // guards the map alone
+  mutable std::mutex mutex_;  // guards the maps alone
   std::map<DeviceAddress, std::shared_ptr<Allocation>> all_;
+  std::map<std::string, TagStatistics> tags_;  // asleep_bytes apart
 };
+
+// Bytes that count against the budget of a tag before there is memory behind them, so that requests at the same time
+// never pass it together.
+class TaggedAllocations::Impl::Charge {
+ public:
+  Charge(Impl& impl, const std::string& tag, std::size_t bytes, std::size_t rounded)
+      : impl_(impl), bytes_(bytes), rounded_(rounded) {
+    const std::lock_guard lock(impl_.mutex_);
+    TagStatistics& now = impl_.tags_[tag];
+    if (now.budget != 0 && (now.rounded_bytes > now.budget || rounded > now.budget - now.rounded_bytes))
+      raise(refusal(tag, now));
+    now.rounded_bytes += rounded;
+    now_ = &now;
+  }
+  // What did not come to live.
+  ~Charge() {
+    if (now_ == nullptr) return;
+    const std::lock_guard lock(impl_.mutex_);
+    now_->rounded_bytes -= rounded_;
+  }
+  Charge(const Charge&) = delete;
+  Charge& operator=(const Charge&) = delete;
+  Charge(Charge&&) = delete;
+  Charge& operator=(Charge&&) = delete;
+
+  // It lives now. With the lock.
+  void keep() noexcept {
+    TagStatistics& now = *std::exchange(now_, nullptr);
+    now.live_bytes += bytes_;
+    ++now.live_allocations;
+    now.peak_live_bytes = std::max(now.peak_live_bytes, now.live_bytes);
+    now.peak_rounded_bytes = std::max(now.peak_rounded_bytes, now.rounded_bytes);
+  }
+
+ private:
+  [[nodiscard]] Failure refusal(const std::string& tag, const TagStatistics& now) const {
+    Failure failure = invalid_use(
+        "TaggedAllocations::allocate", fmt::format("tag = \"{}\", bytes = {}", tag, bytes_),
+        fmt::format("The tag has {} of its budget of {}", format_bytes(now.rounded_bytes), format_bytes(now.budget)),
+        "Free something of the tag, or raise its budget (set_budget)");
+    failure.kind = ErrorKind::out_of_device_memory;
+    failure.asked_bytes = bytes_;
+    failure.rounded_bytes = rounded_;
+    failure.live_bytes = now.rounded_bytes;
+    return failure;
+  }
+
+  Impl& impl_;
+  const std::size_t bytes_;
+  const std::size_t rounded_;
+  TagStatistics* now_ = nullptr;  // entries are never erased
+};
+
+namespace {
+
+Failure no_tag(std::string_view call) {
+  return invalid_use(call, "tag = \"\"", "A tag has a name", "Name it");
+}
+
+}  // namespace
 
 DeviceAddress TaggedAllocations::Impl::allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream,
                                                 const SleepPolicy& policy, DeviceOrdinal device) {
   constexpr std::string_view call = "TaggedAllocations::allocate";
   if (bytes == 0) raise(invalid_use(call, "bytes = 0", "An allocation has a size", "Ask for 1 byte at least"));
+  if (tag.empty()) raise(no_tag(call));
   if (std::find(options_.devices.begin(), options_.devices.end(), device) == options_.devices.end())
     raise(invalid_use(call, fmt::format("device = {}", device.value), "The pool was not made for that device",
                       "Name it in PoolOptions::devices"));
@@ -66,12 +131,15 @@ DeviceAddress TaggedAllocations::Impl::allocate(const std::string& tag, std::siz
                                              .chunks = ChunkPolicy::exact(),
                                              .source = source_,
                                              .retire_queue = queue_});
+  const std::size_t rounded = align_up(bytes, range.granularity());
+  Charge charge(*this, tag, bytes, rounded);
   range.append(bytes);
   range.used_on(stream);
   const DeviceAddress address = range.address();
-  auto made = std::make_shared<Allocation>(Allocation{memory_.add(tag, std::move(range), policy), bytes});
+  auto made = std::make_shared<Allocation>(Allocation{memory_.add(tag, std::move(range), policy), bytes, rounded});
   const std::lock_guard lock(mutex_);
   all_.emplace(address, std::move(made));
+  charge.keep();
   return address;
 }
 
@@ -95,6 +163,12 @@ void TaggedAllocations::Impl::free(DeviceAddress address) {
   {
     const std::lock_guard lock(mutex_);
     freed = all_.extract(address);
+    if (freed) {
+      TagStatistics& now = tags_.at(freed.mapped()->range.tag());
+      now.live_bytes -= freed.mapped()->bytes;
+      now.rounded_bytes -= freed.mapped()->rounded;
+      --now.live_allocations;
+    }
   }
   if (!freed) raise(unknown("TaggedAllocations::free", address));
 }
@@ -108,12 +182,20 @@ std::optional<TaggedAllocation> TaggedAllocations::Impl::describe(DeviceAddress 
   return TaggedAllocation{begin, allocation->bytes, allocation->range.tag()};
 }
 
-std::size_t TaggedAllocations::Impl::live_bytes(const std::string& tag) const {
-  std::size_t bytes = 0;
+TagStatistics TaggedAllocations::Impl::statistics(const std::string& tag) const {
   const std::lock_guard lock(mutex_);
+  const auto found = tags_.find(tag);
+  if (found == tags_.end()) return {};
+  TagStatistics now = found->second;
   for (const auto& [address, allocation] : all_)
-    if (allocation->range.tag() == tag) bytes += allocation->bytes;
-  return bytes;
+    if (allocation->range.tag() == tag && allocation->range.asleep()) now.asleep_bytes += allocation->rounded;
+  return now;
+}
+
+void TaggedAllocations::Impl::set_budget(const std::string& tag, std::size_t bytes) {
+  if (tag.empty()) raise(no_tag("TaggedAllocations::set_budget"));
+  const std::lock_guard lock(mutex_);
+  tags_[tag].budget = bytes;
 }
 
 TaggedAllocations::TaggedAllocations(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -168,7 +250,15 @@ std::optional<TaggedAllocation> TaggedAllocations::describe(DeviceAddress addres
 }
 
 std::size_t TaggedAllocations::live_bytes(const std::string& tag) const {
-  return owned(impl_, "TaggedAllocations::live_bytes", "allocations").live_bytes(tag);
+  return owned(impl_, "TaggedAllocations::live_bytes", "allocations").statistics(tag).live_bytes;
+}
+
+void TaggedAllocations::set_budget(const std::string& tag, std::size_t bytes) {
+  owned(impl_, "TaggedAllocations::set_budget", "allocations").set_budget(tag, bytes);
+}
+
+TagStatistics TaggedAllocations::statistics(const std::string& tag) const {
+  return owned(impl_, "TaggedAllocations::statistics", "allocations").statistics(tag);
 }
 
 }  // namespace cuvmm

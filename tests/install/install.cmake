@@ -4,7 +4,7 @@ run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${PREFIX}")
 
 # A public header must not need what is not installed: every quoted or bracketed cuvmm include is there.
 file(GLOB_RECURSE headers "${PREFIX}/include/*.hpp" "${PREFIX}/include/*.cuh")
-foreach(header cuvmm/cuvmm.hpp cuvmm/gpu/proxy_fence.cuh)
+foreach(header cuvmm/cuvmm.hpp cuvmm/gpu/proxy_fence.cuh cuvmm/pool/cccl_resource.hpp cuvmm/pool/c_api.h)
   if(NOT EXISTS "${PREFIX}/include/${header}")
     message(FATAL_ERROR "${header} was not installed under ${PREFIX}/include")
   endif()
@@ -18,6 +18,10 @@ foreach(header IN LISTS headers)
     endif()
   endforeach()
 endforeach()
+
+if(TORCH_LIBRARY AND NOT EXISTS "${PREFIX}/${LIBDIR}/lib${TORCH_LIBRARY}.so")
+  message(FATAL_ERROR "the pool's library for programs that load it was not installed under ${PREFIX}/${LIBDIR}")
+endif()
 
 # The pages that messages and headers name are there, and their links lead somewhere there, too.
 foreach(page README.md docs/emulator.md docs/environment.md docs/guide/README.md)

@@ -21,6 +21,19 @@ struct TaggedAllocation {
   friend bool operator==(const TaggedAllocation&, const TaggedAllocation&) = default;
 };
 
+// What lives under one tag, and has lived. Bytes.
+struct TagStatistics {
+  std::size_t live_bytes = 0;          // as they were asked for
+  std::size_t live_allocations = 0;    // how many that are
+  std::size_t rounded_bytes = 0;       // of physical memory that they take when all of them are awake
+  std::size_t asleep_bytes = 0;        // of these, what is given back as long as it sleeps
+  std::size_t peak_live_bytes = 0;     // the most of the first that there was
+  std::size_t peak_rounded_bytes = 0;  // and of the third
+  std::size_t budget = 0;              // the most that the third may be; 0: no limit
+
+  friend bool operator==(const TagStatistics&, const TagStatistics&) noexcept = default;
+};
+
 // Allocations of which each carries a tag, beside a pool: weights, say, or a cache. A tag sleeps as a whole: its memory
 // goes back to the machine, and comes back at the same addresses when it wakes. The memory is of the pool's source, and
 // what is free in the pool is given up for it where there is none. Each allocation has physical memory of its own, in
@@ -46,7 +59,8 @@ class TaggedAllocations {
   ~TaggedAllocations();  // gives back all that lives, when its work is done
 
   // `bytes` of memory of the pool's first device, or the named one, for the work of the stream. Throws InvalidUse for
-  // an empty tag, 0 bytes, or a device that is not the pool's; and as MappedRange::append.
+  // an empty tag, 0 bytes, or a device that is not the pool's; OutOfDeviceMemory beyond the tag's budget; and as
+  // MappedRange::append.
   [[nodiscard]] DeviceAddress allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream,
                                        const SleepPolicy& policy = {});
   [[nodiscard]] DeviceAddress allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream,
@@ -67,6 +81,13 @@ class TaggedAllocations {
   [[nodiscard]] std::optional<TaggedAllocation> describe(DeviceAddress address) const;
   // Bytes of the tag as they were asked for; 0 of one that there is not.
   [[nodiscard]] std::size_t live_bytes(const std::string& tag) const;
+
+  // The most bytes of physical memory that may live under the tag, asleep or awake, at all devices together; 0: no
+  // limit. Waking is never refused by it. Where more lives already, that stays and nothing is added. The tag need not
+  // exist yet. Throws InvalidUse for an empty tag.
+  void set_budget(const std::string& tag, std::size_t bytes);
+  // Zeros for a tag that there never was. Peaks and budget outlive the tag's allocations.
+  [[nodiscard]] TagStatistics statistics(const std::string& tag) const;
 
  private:
   class Impl;

@@ -4,6 +4,13 @@
 #include <iostream>
 #include <numeric>
 #include <vector>
+#ifdef CONSUMER_HAS_A_POOL
+#include <cuvmm/pool/c_tags.h>
+#include <cuvmm/pool/pmr_resource.hpp>
+#include <cuvmm/pool/synchronous_allocations.hpp>
+#include <cuvmm/pool/tagged_allocations.hpp>
+#include <cuvmm/pool/torch_api.h>
+#endif
 #ifdef CONSUMER_SHARES
 #include <cuvmm/sharing/sharing.hpp>
 #endif
@@ -47,6 +54,29 @@ bool machines_can_be_configured() {
   two.devices = 2;
   return cuvmm::Driver::emulated(two).device_count() == 2;
 }
+
+#ifdef CONSUMER_HAS_A_POOL
+bool the_pool_serves_everybody(const cuvmm::Driver& driver) {
+  auto pool = cuvmm::Pool::create(driver);
+  auto synchronous = cuvmm::SynchronousAllocations::create(pool);
+  synchronous.free(synchronous.allocate(1000));
+  auto tagged = cuvmm::TaggedAllocations::create(pool);
+  tagged.set_budget("weights", 1);
+  cuvmm::HostMemoryResource resource(driver);
+  const std::pmr::vector<int> values(1000, 1, &resource);
+  cuvmm_pool* in_c = nullptr;
+  if (cuvmm_pool_create(0, 0, &in_c) != CUVMM_SUCCESS) return false;
+  cuvmm_tagged* tags = nullptr;
+  const bool made = cuvmm_tagged_create(in_c, &tags) == CUVMM_SUCCESS;
+  cuvmm_tagged_destroy(tags);
+  cuvmm_pool_destroy(in_c);
+  return made && cuvmm_pool_torch_pool(0) != nullptr && values.back() == 1;
+}
+#else
+bool the_pool_serves_everybody(const cuvmm::Driver&) {
+  return true;  // not asked for
+}
+#endif
 
 #ifdef CONSUMER_SHARES
 bool handles_are_handed_over(const cuvmm::Driver& driver) {
@@ -115,6 +145,10 @@ int main() {
   }
   if (!machines_can_be_configured()) {
     std::cerr << "an emulated machine of two devices has not two\n";
+    return 1;
+  }
+  if (!the_pool_serves_everybody(driver)) {
+    std::cerr << "a pool has no memory for those who ask in other ways\n";
     return 1;
   }
   if (!handles_are_handed_over(driver)) {

@@ -11,7 +11,7 @@ using namespace test;
 
 class TaggedAllocationsTest : public testing::Test {
  protected:
-  ~TaggedAllocationsTest() override { EXPECT_TRUE(handler_.take().empty()); }
+  void TearDown() override { EXPECT_TRUE(handler_.take().empty()); }
 
   unsigned word(DeviceAddress address) {
     unsigned seen = 0;
@@ -86,6 +86,64 @@ TEST_F(TaggedAllocationsTest, WorkIsWaitedForBeforeTheMemoryGoes) {
   machine_.fill(used, 4_MiB, 1, other);
   tagged_.free(used);  // the strict machine refuses to unmap it now
   machine_.let_go(held, other);
+}
+
+TEST_F(TaggedAllocationsTest, TellsWhatLivesUnderATagAndHasLived) {
+  const DeviceAddress one = tagged_.allocate("weights", 5_MiB, stream_);
+  const DeviceAddress two = tagged_.allocate("weights", 2_MiB, stream_);
+  const DeviceAddress other = tagged_.allocate("cache", 1, stream_);
+  TagStatistics expected{.live_bytes = 7_MiB,
+                         .live_allocations = 2,
+                         .rounded_bytes = 8_MiB,
+                         .peak_live_bytes = 7_MiB,
+                         .peak_rounded_bytes = 8_MiB};
+  EXPECT_EQ(tagged_.statistics("weights"), expected);
+  tagged_.sleep("weights");
+  expected.asleep_bytes = 8_MiB;
+  EXPECT_EQ(tagged_.statistics("weights"), expected);
+  tagged_.wake("weights");
+  tagged_.free(one);
+  tagged_.free(two);
+  EXPECT_EQ(tagged_.statistics("weights"), (TagStatistics{.peak_live_bytes = 7_MiB, .peak_rounded_bytes = 8_MiB}));
+  EXPECT_EQ(tagged_.statistics("cache").rounded_bytes, 2_MiB);
+  EXPECT_EQ(tagged_.statistics("never"), TagStatistics{});
+  tagged_.free(other);
+}
+
+TEST_F(TaggedAllocationsTest, ABudgetIsOfOneTagAndCountsWhatSleeps) {
+  tagged_.set_budget("cache", 8_MiB);
+  const DeviceAddress first = tagged_.allocate("cache", 5_MiB, stream_);  // takes 6 MiB
+  tagged_.sleep("cache");
+  const std::size_t before = machine_.free_memory();
+  try {
+    (void)tagged_.allocate("cache", 3_MiB, stream_);
+    ADD_FAILURE() << "4 MiB are beyond the budget";
+  } catch (const OutOfDeviceMemory& error) {
+    EXPECT_EQ(error.failure().asked_bytes, 3_MiB);
+    EXPECT_EQ(error.failure().rounded_bytes, 4_MiB);
+    EXPECT_EQ(error.failure().live_bytes, 6_MiB);
+  }
+  EXPECT_EQ(machine_.free_memory(), before);
+  EXPECT_EQ(tagged_.statistics("cache").rounded_bytes, 6_MiB) << "what was refused is not charged";
+  const DeviceAddress second = tagged_.allocate("cache", 2_MiB, stream_);
+  const DeviceAddress elsewhere = tagged_.allocate("weights", 64_MiB, stream_);
+  tagged_.set_budget("cache", 2_MiB);
+  EXPECT_EQ(tagged_.wake("cache").ranges, 1u) << "waking is never refused by a budget";
+  tagged_.free(first);
+  EXPECT_THROW((void)tagged_.allocate("cache", 1, stream_), OutOfDeviceMemory);
+  tagged_.set_budget("cache", 0);
+  tagged_.free(tagged_.allocate("cache", 64_MiB, stream_));
+  EXPECT_THROW(tagged_.set_budget("", 1), InvalidUse);
+  tagged_.free(second);
+  tagged_.free(elsewhere);
+}
+
+TEST_F(TaggedAllocationsTest, WhatTheMachineRefusesIsNotChargedToTheTag) {
+  tagged_.set_budget("cache", 1_GiB);
+  machine_.faults().inject({.entry_point = EntryPoint::cuMemMap});
+  EXPECT_THROW((void)tagged_.allocate("cache", 1_GiB, stream_), Error);
+  EXPECT_EQ(tagged_.statistics("cache"), TagStatistics{.budget = 1_GiB});
+  tagged_.free(tagged_.allocate("cache", 1_GiB, stream_));
 }
 
 TEST_F(TaggedAllocationsTest, RefusesWhatCannotBe) {
