@@ -40,6 +40,7 @@ Bytes encode(const CollectivesOptions& options) {
       .number(options.lines_per_block)
       .number(std::uint64_t{options.staging_bytes})
       .number(static_cast<std::uint64_t>(options.time_limit.count()))
+      .number(static_cast<std::uint8_t>(options.multicast))
       .take();
 }
 
@@ -80,7 +81,8 @@ class Collectives::Impl {
   [[nodiscard]] gpu::Team team() const {
     std::vector<DeviceAddress> of;
     for (int rank = 0; rank < meeting_.team()->size(); ++rank) of.push_back(meeting_.address(rank));
-    return layout_.team(static_cast<std::uint32_t>(meeting_.team()->rank()), of, multicast_);
+    return layout_.team(static_cast<std::uint32_t>(meeting_.team()->rank()), of,
+                        meeting_.multicast_address().value_or(DeviceAddress()));
   }
 
   [[nodiscard]] std::uint32_t missing() const {
@@ -102,11 +104,18 @@ class Collectives::Impl {
     }
   }
 
+  // Where those of all ranks are reached at once; null where they are not.
+  template <class T>
+  static T* find_multicast(const SymmetricBytes& bytes, std::size_t size) {
+    const std::size_t reached = bytes.memory.multicast_size();
+    if (size > reached || bytes.offset > reached - size) return nullptr;
+    return bytes.memory.multicast_address(bytes.offset).value_or(DeviceAddress()).template as_pointer<T>();
+  }
+
   Device device_;
   gpu::CollectiveLauncher launcher_;
   SymmetricMemory meeting_;
   gpu::MeetingMemory layout_;
-  DeviceAddress multicast_{};
 };
 
 Collectives::Collectives(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -137,7 +146,7 @@ Result<Collectives> Collectives::try_create(const std::shared_ptr<Team>& team, c
       return invalid_use(creating, fmt::format("rank {} has other options than rank 0", rank),
                          "The options are the same on all ranks", "Pass the same numbers on all ranks");
   const gpu::MeetingMemory layout(room(options), static_cast<std::uint32_t>(team->size()));
-  auto meeting = SymmetricMemory::try_create(team, layout.bytes(), {}, deadline);
+  auto meeting = SymmetricMemory::try_create(team, layout.bytes(), {.multicast = options.multicast}, deadline);
   if (!meeting) return meeting.failure();
   std::unique_ptr<Impl> impl;
   Result<void> mine;
@@ -165,8 +174,8 @@ void Collectives::all_reduce(CUstream_st* stream, const SymmetricBytes& input, c
   const std::size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
   own.find(input, bytes, call.inputs);
   own.find(output, bytes, call.outputs);
-  call.multicast_input = input.multicast.as_pointer<const T>();
-  call.multicast_output = output.multicast.as_pointer<T>();
+  call.multicast_input = Impl::find_multicast<const T>(input, bytes);
+  call.multicast_output = Impl::find_multicast<T>(output, bytes);
   gpu::AllReduceChoice choice = gpu::choose_all_reduce(call.team, bytes);
   if (plan) choice = {plan->way, {plan->blocks, plan->threads}};
   own.launcher_.all_reduce(stream, choice.way, call, choice.shape);
@@ -195,7 +204,7 @@ void Collectives::broadcast(CUstream_st* stream, int root, const SymmetricBytes&
   own.find(input, bytes, inputs);
   own.find(output, bytes, call.outputs);
   if (call.root < call.team.ranks) call.input = inputs[call.root];
-  call.multicast_output = output.multicast.as_pointer<std::uint8_t>();
+  call.multicast_output = Impl::find_multicast<std::uint8_t>(output, bytes);
   own.launcher_.broadcast(stream, call, shape_for(call.team, bytes), multicast);
 }
 
@@ -207,8 +216,9 @@ void Collectives::all_gather(CUstream_st* stream, const SymmetricBytes& input, c
   call.bytes = bytes;
   const std::size_t ranks = call.team.ranks;
   own.find(input, bytes, call.inputs);
-  own.find(output, bytes > SIZE_MAX / ranks ? SIZE_MAX : bytes * ranks, call.outputs);
-  call.multicast_output = output.multicast.as_pointer<std::uint8_t>();
+  const std::size_t all = bytes > SIZE_MAX / ranks ? SIZE_MAX : bytes * ranks;
+  own.find(output, all, call.outputs);
+  call.multicast_output = Impl::find_multicast<std::uint8_t>(output, all);
   own.launcher_.all_gather(stream, call, shape_for(call.team, bytes), multicast);
 }
 
@@ -220,14 +230,11 @@ void Collectives::barrier(CUstream_st* stream, bool multicast) {
 std::uint32_t Collectives::missing() const {
   return impl("Collectives::missing").missing();
 }
-const SymmetricMemory& Collectives::meeting() const {
-  return impl("Collectives::meeting").meeting_;
+bool Collectives::can_meet_by_multicast() const {
+  return impl("Collectives::can_meet_by_multicast").meeting_.multicast_address().has_value();
 }
-std::size_t Collectives::multicast_bytes() const {
-  return impl("Collectives::multicast_bytes").layout_.multicast_bytes();
-}
-void Collectives::meet_by_multicast(DeviceAddress address) {
-  impl("Collectives::meet_by_multicast").multicast_ = address;
+const std::optional<Failure>& Collectives::why_no_multicast() const {
+  return impl("Collectives::why_no_multicast").meeting_.why_no_multicast();
 }
 
 Result<void> Collectives::try_close(const Deadline& deadline) {

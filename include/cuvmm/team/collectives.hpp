@@ -19,14 +19,13 @@ struct CollectivesOptions {
   std::uint32_t lines_per_block = 2048;                // of 8 bytes of small content
   std::size_t staging_bytes = 64U << 20;               // for what one rank writes to another at once
   std::chrono::nanoseconds time_limit{5'000'000'000};  // of a wait of a kernel for another rank
+  Multicast multicast = Multicast::never;              // whether ranks may meet by it
 };
 
 // The same bytes of every rank's part of symmetric memory.
 struct SymmetricBytes {
   const SymmetricMemory& memory;
   std::size_t offset = 0;  // in each part
-  // Where those bytes of all ranks are reached at once, by multimem: null without a multicast object.
-  DeviceAddress multicast{};
 };
 
 // How an all-reduce is done: the same on all ranks.
@@ -64,13 +63,14 @@ class Collectives {
 
   // Every rank's `count` values at `output` become the sums of all ranks' at `input`, which may be the same bytes
   // unless the plan's way is a one-shot that reads (docs/collectives.md). Without a plan it is chosen by size, and is
-  // none by multicast. T: float, gpu::float16, gpu::bfloat16, std::int32_t, std::uint32_t, std::uint64_t.
+  // none by multicast; one by multicast wants can_meet_by_multicast(), and bytes that lie behind their memory's
+  // multicast address. T: float, gpu::float16, gpu::bfloat16, std::int32_t, std::uint32_t, std::uint64_t.
   template <class T>
   void all_reduce(CUstream_st* stream, const SymmetricBytes& input, const SymmetricBytes& output, std::size_t count,
                   const std::optional<AllReducePlan>& plan = {});
 
   // Every rank's `bytes` bytes at `output` become those that rank `root` has at `input`, which may be the same. By
-  // multicast, where that is asked for: then `output.multicast` is used.
+  // multicast where that is asked for, as an all-reduce.
   void broadcast(CUstream_st* stream, int root, const SymmetricBytes& input, const SymmetricBytes& output,
                  std::size_t bytes, bool multicast = false);
 
@@ -85,11 +85,9 @@ class Collectives {
   // work of the device.
   [[nodiscard]] std::uint32_t missing() const;
 
-  // The memory by which ranks meet. Before anything is done by multicast its first multicast_bytes() have to be bound
-  // to a multicast object, and every rank to be told where it reaches that.
-  [[nodiscard]] const SymmetricMemory& meeting() const;
-  [[nodiscard]] std::size_t multicast_bytes() const;
-  void meet_by_multicast(DeviceAddress address);
+  // Whether anything can be done by multicast; if it was asked for and cannot, why: the same on all ranks.
+  [[nodiscard]] bool can_meet_by_multicast() const;
+  [[nodiscard]] const std::optional<Failure>& why_no_multicast() const;
 
   // Waits for the device, and gives everything back, on all ranks. Afterwards the object is as moved from.
   void close(const Deadline& deadline) { try_close(deadline).value(); }

@@ -2,13 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
-#include "cuvmm/multicast_object.hpp"
+#include "../../no_switches.hpp"
 #include "driver/call.hpp"
-#include "environment.hpp"
 #include "team_machine.hpp"
 
 namespace cuvmm::team {
@@ -147,34 +145,72 @@ TEST(Collectives, NameARankThatDoesNotCome) {
   EXPECT_TRUE(machine.nothing_live());
 }
 
-// One rank alone, whose memory is bound by hand: what multicast addresses are for.
-TEST(Collectives, GoByMulticastWhereTheyAreToldTheAddresses) {
-  const cuvmm::test::EnvironmentVariable own("CUVMM_MULTICAST", nullptr), nccl("NCCL_NVLS_ENABLE", nullptr),
-      torch("TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr), nvshmem("NVSHMEM_DISABLE_NVLS", nullptr);
+// All of them by multimem, where the memory of both lies behind multicast addresses.
+void use_all_by_multicast(const std::shared_ptr<Team>& team) {
+  const auto ranks = static_cast<std::uint32_t>(team->size());
+  const auto rank = static_cast<std::uint32_t>(team->rank());
+  auto options = small_room();
+  options.multicast = Multicast::required;
+  auto memory = SymmetricMemory::create(team, 2_MiB, {.multicast = Multicast::required}, soon());
+  auto collectives = Collectives::create(team, options, soon());
+  EXPECT_TRUE(collectives.can_meet_by_multicast());
+  put(memory, 0, std::vector<float>(64, static_cast<float>(rank + 1)));
+  team->vote("written", {}, soon());
+  const auto sum = static_cast<float>(ranks * (ranks + 1) / 2);
+  collectives.all_reduce<float>(nullptr, {memory, 0}, {memory, 1024}, 64,
+                                AllReducePlan{gpu::AllReduceWay::multimem_one_shot, 2, 32});
+  collectives.all_reduce<float>(nullptr, {memory, 1024}, {memory, 1024}, 64,
+                                AllReducePlan{gpu::AllReduceWay::multimem_two_shot, 2, 32});
+  collectives.broadcast(nullptr, team->size() - 1, {memory, 0}, {memory, 2048}, 100, true);
+  collectives.all_gather(nullptr, {memory, 0}, {memory, 4096}, 4, true);
+  collectives.barrier(nullptr, true);
+  EXPECT_EQ(collectives.missing(), 0U);
+  EXPECT_EQ(get<float>(memory, 1024, 64), std::vector<float>(64, sum * static_cast<float>(ranks)));
+  EXPECT_EQ(get<float>(memory, 2048, 25), std::vector<float>(25, static_cast<float>(ranks)));
+  for (std::uint32_t each = 0; each < ranks; ++each)
+    EXPECT_EQ(get<float>(memory, 4096 + 4 * each, 1)[0], static_cast<float>(each + 1));
+  collectives.close(soon());
+  memory.close(soon());
+}
+
+TEST(Collectives, GoByMulticastWhereAllMemoryHasIt) {
+  const NoSwitches none;
   if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
-  TeamMachine machine(1, cuvmm::test::machine("h200-multicast", 1));
-  machine.run([](const std::shared_ptr<Team>& team) {
-    const Driver& driver = team->device().driver();
-    auto memory = SymmetricMemory::create(team, 2_MiB, {}, soon());
-    auto collectives = Collectives::create(team, small_room(), soon());
-    auto object = MulticastObject::create(driver, {.devices = 1, .bytes = 4_MiB});
-    object.add_device(team->device());
-    object.bind_address(0, collectives.meeting().address(0), 2_MiB);
-    object.bind_address(2_MiB, memory.address(0), 2_MiB);
-    EXPECT_LE(collectives.multicast_bytes(), 2_MiB);
-    auto mapping = object.map(AddressReservation::create(driver, 4_MiB));
-    const std::array grants{AccessGrant{team->device().location()}};
-    mapping.grant(grants);
-    collectives.meet_by_multicast(mapping.address());
-    put(memory, 0, std::vector<float>(64, 1.5F));
-    const DeviceAddress content = mapping.address() + 2_MiB;
-    collectives.all_reduce<float>(nullptr, {memory, 0, content}, {memory, 1024, content + 1024}, 64,
-                                  AllReducePlan{gpu::AllReduceWay::multimem_two_shot, 2, 32});
-    collectives.broadcast(nullptr, 0, {memory, 0}, {memory, 2048, content + 2048}, 100, true);
-    collectives.barrier(nullptr, true);
-    EXPECT_EQ(collectives.missing(), 0U);
-    EXPECT_EQ(get<float>(memory, 1024, 64), std::vector<float>(64, 1.5F));
-    EXPECT_EQ(get<float>(memory, 2048, 25), std::vector<float>(25, 1.5F));
+  for (const int ranks : {1, 2, 4}) {
+    TeamMachine machine(ranks, cuvmm::test::machine("h200-multicast", ranks));
+    machine.run(use_all_by_multicast);
+    EXPECT_TRUE(machine.nothing_live());
+  }
+}
+
+TEST(Collectives, RefuseMulticastWhereEitherMemoryHasNone) {
+  const NoSwitches none;
+  if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
+  TeamMachine machine(2, cuvmm::test::machine("h200-multicast", 2));
+  machine.run([&](const std::shared_ptr<Team>& team) {
+    auto with = SymmetricMemory::create(team, 2_MiB, {.multicast = Multicast::required}, soon());
+    auto without = SymmetricMemory::create(team, 2_MiB, {}, soon());
+    auto options = small_room();
+    auto plain = Collectives::create(team, options, soon());
+    options.multicast = Multicast::if_possible;
+    auto able = Collectives::create(team, options, soon());
+    EXPECT_FALSE(plain.can_meet_by_multicast());
+    const auto launches = [&] { return machine.calls(team->rank())[EntryPoint::cuLaunchKernel]; };
+    const auto before = launches();
+    const AllReducePlan plan{gpu::AllReduceWay::multimem_two_shot, 1, 32};
+    EXPECT_THROW(plain.all_reduce<float>(nullptr, {with}, {with}, 8, plan), InvalidUse);
+    EXPECT_THROW(able.all_reduce<float>(nullptr, {without}, {with}, 8, plan), InvalidUse);
+    EXPECT_THROW(able.all_reduce<float>(nullptr, {with}, {without}, 8, plan), InvalidUse);
+    EXPECT_THROW(able.broadcast(nullptr, 0, {with}, {without}, 8, true), InvalidUse);
+    EXPECT_THROW(able.all_gather(nullptr, {with}, {without}, 8, true), InvalidUse);
+    EXPECT_THROW(plain.barrier(nullptr, true), InvalidUse);
+    EXPECT_EQ(launches(), before);
+    able.all_reduce<float>(nullptr, {with}, {with}, 8, plan);
+    EXPECT_EQ(able.missing(), 0U);
+    able.close(soon());
+    plain.close(soon());
+    without.close(soon());
+    with.close(soon());
   });
   EXPECT_TRUE(machine.nothing_live());
 }
