@@ -81,15 +81,14 @@ Bytes encode(const ObjectRequest& request) {
       .take();
 }
 
-std::optional<ObjectRequest> decode_object_request(std::span<const std::byte> bytes) {
+ObjectRequest decode_object_request(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   ObjectRequest request;
   request.bytes = reader.number<std::uint64_t>();
   request.granularity = reader.number<std::uint64_t>();
   request.bind_attempts = reader.number<std::uint32_t>();
   request.name = reader.text(most_step_bytes);
-  if (!reader.complete()) return std::nullopt;
-  return request;
+  return reader.complete() ? request : ObjectRequest{};
 }
 
 Bytes encode(const MulticastPart& part) {
@@ -159,7 +158,7 @@ class MulticastTeam::Impl {
   Result<void> create(std::size_t bytes, const Deadline& deadline) {
     const auto said = team_->try_agree("multicast: request", make_request(bytes), deadline);
     if (!said) return said.failure();
-    const auto name = agree_on_properties(bytes, *said);
+    const auto name = agree_on_properties(*said);
     if (!name) return name.failure();
     if (auto shared = share(*name, deadline); !shared) return shared;
     // Whoever binds or maps before all have come this far would wait in the driver.
@@ -228,25 +227,25 @@ class MulticastTeam::Impl {
   }
 
   // All compute it from the same facts, and come to the same; answers the object's name.
-  Result<std::string> agree_on_properties(std::size_t bytes, const Contributions& said) try {
+  Result<std::string> agree_on_properties(const Contributions& said) try {
     if (auto own = require_own_devices(team_->members()); !own) return own.failure();
+    const ObjectRequest first = decode_object_request(said[root]);
     std::vector<std::size_t> granularities;
-    std::string name;
     for (std::size_t rank = 0; rank < said.size(); ++rank) {
-      const auto request = decode_object_request(said[rank]);
-      if (!request || request->bytes != bytes)
-        return invalid_use(create_call,
-                           fmt::format("bytes = {}, of rank {}: {}", bytes, rank, request ? request->bytes : 0),
-                           "A multicast object is the same on all ranks", "Pass the same size on all ranks");
-      granularities.push_back(static_cast<std::size_t>(request->granularity));
-      options_.bind_attempts = std::min(options_.bind_attempts, static_cast<int>(request->bind_attempts));
-      if (rank == root) name = request->name;
+      const ObjectRequest request = decode_object_request(said[rank]);
+      if (request.bytes != first.bytes)
+        return invalid_use(
+            create_call,
+            fmt::format("rank {}: bytes = {}; rank {}: bytes = {}", root, first.bytes, rank, request.bytes),
+            "A multicast object is the same on all ranks", "Pass the same size on all ranks");
+      granularities.push_back(static_cast<std::size_t>(request.granularity));
+      options_.bind_attempts = std::min(options_.bind_attempts, static_cast<int>(request.bind_attempts));
     }
-    const GranularFit fit = cuvmm::fitted(bytes, granularities);
+    const GranularFit fit = cuvmm::fitted(static_cast<std::size_t>(first.bytes), granularities);
     properties_.bytes = fit.bytes;
     granularity_ = fit.granularity;
     alignment_ = fit.alignment;
-    return name;
+    return first.name;
   } catch (const Error& error) {
     return error.failure();
   }

@@ -129,7 +129,7 @@ TEST_F(MulticastTeamTest, WhatRanksDoNotAgreeOnIsRefusedOnAll) {
     const auto refused = [&](std::size_t bytes, const MulticastTeamOptions& options, const std::string& words) {
       expect_failure(MulticastTeam::try_create(team, bytes, options, soon()), ErrorKind::invalid_use, {words});
     };
-    refused(odd ? unit : 2 * unit, {}, "rank");
+    refused(odd ? unit : 2 * unit, {}, "rank 0: bytes = 4194304; rank 1: bytes = 2097152");
     refused(odd ? 0 : unit, {}, "rank 1 (process");
     refused(unit, {.bind_attempts = odd ? 0 : 1}, "bind_attempts = 0");
     EXPECT_EQ(machine.calls(team->rank())[EntryPoint::cuMulticastCreate], 0U);
@@ -347,16 +347,18 @@ TEST_F(MulticastTeamTest, IsMadeByAllOrNoneWhicheverCallFails) {
 
 TEST_F(MulticastTeamTest, C15_ATeardownThatFailsOnceIsToldToAllAndCanBeRepeated) {
   for (const EntryPoint entry : {EntryPoint::cuMemUnmap, EntryPoint::cuMemAddressFree, EntryPoint::cuMulticastUnbind})
-    for (const int failing_rank : {0, 2}) {
-      TeamMachine machine(3, with_multicast(3));
+    for (const auto& each : {std::pair(2, 0), {2, 1}, {3, 0}, {3, 2}, {4, 3}}) {
+      const int ranks = each.first;
+      const int failing_rank = each.second;
+      TeamMachine machine(ranks, with_multicast(ranks));
       machine.run([&](const auto& team) {
         const OwnMemory own(*team);
         auto multicast = MulticastTeam::create(team, unit, {}, soon());
         multicast.bind(0, own.memory(), 0, unit, soon());
         if (team->rank() == failing_rank) machine.faults(failing_rank).inject({.entry_point = entry});
         expect_failure(multicast.try_close(soon()), ErrorKind::driver_failure,
-                       {"refused by 1 of 3", "rank " + std::to_string(failing_rank) + " (process",
-                        std::string(driver::name(entry))});
+                       {"refused by 1 of " + std::to_string(ranks),
+                        "rank " + std::to_string(failing_rank) + " (process", std::string(driver::name(entry))});
         EXPECT_FALSE(multicast.is_mapped());
         expect_failure(multicast.try_bind(0, own.memory(), 0, unit, soon()), ErrorKind::invalid_use, {"close()"});
         multicast.close(soon());
