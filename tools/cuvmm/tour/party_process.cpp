@@ -15,6 +15,7 @@
 #include "cuvmm/copy.hpp"
 #include "cuvmm/mapped_range.hpp"
 #include "cuvmm/sharing/sharing.hpp"
+#include "tour/emulated_machine.hpp"
 #include "tour/gpu.hpp"
 #include "tour/party.hpp"
 #include "tour/party_message.hpp"
@@ -197,7 +198,7 @@ void work(const PartyCommand& party) {
   auto socket = DescriptorSocket::adopt(UniqueDescriptor(command::inherited_descriptor));
   std::optional<Driver> driver;
   try {
-    driver = command::open_driver_at(party.place, party.options.node);
+    driver = command::open_driver_at(party.place, party.options.node, emulated_machine());
     static_cast<void>(driver->device(DeviceOrdinal(party.options.device)));
   } catch (const std::exception& error) {
     return refuse(socket, error.what());
