@@ -97,7 +97,7 @@ class ProbedTeam {
 }  // namespace
 
 abi::CUresult run_in_child(const MulticastProbe& probe) {
-  const std::string answered = output_of_self(
+  const std::string answered = command::output_of_self(
       {multicast_probe_command, "--driver", probe.driver == command::DriverChoice::cuda ? "cuda" : "emulated",
        "--devices", std::to_string(probe.devices), "--second", std::to_string(probe.second), "--touch",
        name_of(probe.touch)},

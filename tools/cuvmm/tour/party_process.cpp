@@ -91,6 +91,7 @@ class PartyProcess {
     if (task == "map") return map();
     if (task == "sum") return sum(words);
     if (task == "store") return store(words);
+    if (task == "reduce") return reduce(words);
     if (task == "import-number") return import_number(words);
     if (task == "drop") return drop();
     throw std::logic_error("there is no task " + task);
@@ -151,6 +152,16 @@ class PartyProcess {
     InputFile(rest_of(words)).read(offset, piece);
     copy_bytes_to_device(driver_, memory_.at(index).address(), piece);
     return "";
+  }
+
+  std::string reduce(std::istringstream& words) {
+    team::SocketTeam team;
+    std::size_t bytes = 0;
+    words >> team.rank >> team.size >> team.session >> bytes;
+    const InputFile file(rest_of(words));
+    auto bootstrap = team::SocketBootstrap::join(team, Deadline::in(std::chrono::minutes(1)));
+    const RankSums sums = reduce_as_rank(std::move(bootstrap), gpu_, file, bytes);
+    return fmt::format("{} {} {}", sums.summed, sums.stored, sums.added);
   }
 
   std::string import_number(std::istringstream& words) {

@@ -31,7 +31,7 @@ class BindingTour {
     const unsigned long long memory = right.memory_at(0).memory().handle();
     refuse_bind(0, memory, 0, half_ + 1, "binding no whole units");
     refuse_bind(half_ / 2 + 1, memory, 0, half_, "binding at no whole unit of the object");
-    refuse_bind(0, memory, half_, half_, "binding more than there is of the memory");
+    refuse_bind(0, memory, 0, 2 * half_, "binding more than there is of the memory");
     refuse_bind(2 * half_, memory, 0, half_, "binding behind the object's end");
     refuse_bind(0, object_.handle(), 0, half_, "binding an object, which is no memory,");
     refuse_host_memory();

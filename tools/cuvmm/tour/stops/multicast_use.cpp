@@ -1,12 +1,17 @@
 // 4.16.4.4: a multicast address in use: broadcast, reduction, barrier and fence, with teams of two, four and eight.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "driver/result_names.hpp"
 #include "tour/multicast_probe.hpp"
+#include "tour/stops/team_ranks.hpp"
 #include "tour/stops/team_use.hpp"
 
 namespace cuvmm::tour {
 namespace {
+
+constexpr std::size_t most_bytes_of_rank = std::size_t{8} << 20;
 
 // Teams of devices of this process.
 void show_teams(Visit& visit, const TeamDevices& devices) {
@@ -62,6 +67,7 @@ void show_accesses(Visit& visit, const TeamDevices& devices) {
 void visit_multicast_use(Visit& visit) {
   const TeamDevices devices(visit);
   show_teams(visit, devices);
+  show_ranks(visit, devices, std::min(half_of_multicast_window(visit, devices), most_bytes_of_rank));
   show_accesses(visit, devices);
 }
 
