@@ -556,7 +556,9 @@ TEST_F(TourCommand, TakesSeveralNodesForItsOwnMachine) {
 
 TEST_F(TourCommand, LeavesNoProcessAndNoMachine) {
   const std::string machine = directory_.path("machine");
-  const Json report = tour(file(1000), {"--devices", "2"}, {"CUVMM_EMULATOR=profile=gb200,nodes=2,machine=" + machine});
+  const Json report =
+      tour(file(1000), {"--devices", "2"},
+           {"CUVMM_EMULATOR=profile=h200-multicast,devices=4,imex-channels=1,nodes=2,machine=" + machine});
   EXPECT_EQ(with_status(report, "passed"), all_stops_);
   EXPECT_TRUE(others_of_tour(machine).empty());
   EXPECT_TRUE(becomes_true([&] { return !std::filesystem::exists(machine); })) << "its broker ends by itself";
