@@ -25,7 +25,8 @@ struct Lies {
   bool keep_sleeping_memory = false;
 
   // Of the calls of cuMemSetAccess for a mapped address only the first has effect, and of its list only the first
-  // descriptor of a device; all answer success. Descriptors of the host are left alone.
+  // descriptor of a device; all answer success. Descriptors of the host are left alone, and so are multicast
+  // objects.
   bool ignore_second_grant = false;
 
   // Descriptors of the host are passed on without any right; the others of the list have effect.

@@ -143,6 +143,7 @@ class LyingDriver final : public Decorator<LyingDriver> {
     std::size_t bound_wholly = 0;                                    // how often memory was bound to all of it
     std::map<CUdevice, CUmemGenericAllocationHandle> substitutes{};  // bound in place of other memory
   };
+  [[nodiscard]] bool is_multicast(CUdeviceptr pointer) const;
   void forget_object(CUmemGenericAllocationHandle multicast);
   // Memory like the one that is to be bound to all of that object, in whose place it is bound; 0 where none is.
   // `device` becomes the one whose memory it is.

@@ -1,4 +1,5 @@
 // The lies about multicast objects, and about the kernels that wait for other ranks.
+#include <algorithm>
 #include <string_view>
 
 #include "driver/lying_driver.hpp"
@@ -34,6 +35,14 @@ CUresult LyingDriver::cuMulticastCreate(CUmemGenericAllocationHandle* multicast,
 void LyingDriver::forget_object(CUmemGenericAllocationHandle multicast) {
   objects_.erase(multicast);
   std::erase_if(added_, [&](const auto& each) { return each.first == multicast; });
+}
+
+// Whether a multicast object begins there, whoever created it: devices were added to it here.
+bool LyingDriver::is_multicast(CUdeviceptr pointer) const {
+  const auto mapping = mapped_.find(pointer);
+  return mapping != mapped_.end() && std::any_of(added_.begin(), added_.end(), [&](const auto& each) {
+           return each.first == mapping->second.handle;
+         });
 }
 
 CUresult LyingDriver::cuMulticastAddDevice(CUmemGenericAllocationHandle multicast, CUdevice device) {

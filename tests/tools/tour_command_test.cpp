@@ -665,8 +665,10 @@ TEST_P(TourWithLyingDriver, PassesWithoutThatStop) {
     others.push_back("--stop");
     others.push_back(id);
   }
-  EXPECT_EQ(with_status(tour(file(20'001), others, {GetParam().setting, GetParam().machine}), "passed").size(),
-            all_stops_.size() - 1);
+  Words left_out = GetParam().machine == "CUVMM_EMULATOR=" ? Words{} : multicast_stops_;  // no such machine has both
+  left_out.push_back(GetParam().stop);
+  EXPECT_EQ(with_status(tour(file(20'001), others, {GetParam().setting, GetParam().machine}), "passed"),
+            all_but(left_out));
 }
 
 INSTANTIATE_TEST_SUITE_P(

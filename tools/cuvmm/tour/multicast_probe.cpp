@@ -42,10 +42,12 @@ class ProbedTeam {
         second_(second_gpu_),
         unit_(multicast_unit(first_.device(), first_.device().granularity())),
         object_(MulticastObject::create(driver, {.devices = 2, .bytes = unit_})),
-        memory_(memory_of(first_, unit_)) {
+        memory_(memory_of(first_, unit_)),
+        second_memory_(memory_of(second_, unit_)),
+        source_(memory_of(first_, unit_)) {
     for (const TeamDevice* each : team_) object_.add_device(each->device());
     object_.bind(0, memory_.memory_at(0), 0, unit_);
-    object_.bind(0, memory_of(second_, unit_).memory_at(0), 0, unit_);
+    object_.bind(0, second_memory_.memory_at(0), 0, unit_);
     addresses_.emplace(object_, team_);
     first_gpu_.make_current();
   }
@@ -78,8 +80,7 @@ class ProbedTeam {
 
  private:
   [[nodiscard]] abi::CUresult stored_by_multimem(abi::CUdeviceptr address, std::size_t bytes) {
-    const MappedRange source = memory_of(first_, unit_);
-    first_.start(MultimemStore{address, source.address().value, words_of(bytes)}, words_of(bytes));
+    first_.start(MultimemStore{address, source_.address().value, words_of(bytes)}, words_of(bytes));
     return first_.device().driver().interface().cuCtxSynchronize();
   }
 
@@ -90,6 +91,8 @@ class ProbedTeam {
   std::size_t unit_;
   MulticastObject object_;
   MappedRange memory_;
+  MappedRange second_memory_;
+  MappedRange source_;
   std::vector<TeamDevice*> team_{&first_, &second_};
   std::optional<MulticastAddresses> addresses_;
 };
