@@ -1,4 +1,5 @@
 // The kernels of multicast_kernels.hpp for the emulated driver.
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -92,7 +93,8 @@ HostKernel alias_kernel() {
           }};
 }
 
-// Arrives at its first call, and looks once a call, so that the scheduler goes on with other streams.
+// Arrives at its first call, and looks once a call, so that the scheduler goes on with other streams. Its looks are not
+// told to who checks for fences: another rank may be between what it wrote and the fence behind that.
 KernelProgress meet(const KernelCall& call) {
   const Accesses memory(call);
   if (call.tries == 0) {
@@ -100,7 +102,7 @@ KernelProgress meet(const KernelCall& call) {
     memory.reduce<Form{.type = Type::u32, .order = Order::release}>(0, 0, std::array{u32{1}});
     memory.alias_fence();
   }
-  const auto seen = memory.load<u32>(1, 0);
+  const u32 seen = std::atomic_ref(*reinterpret_cast<u32*>(call.windows[1])).load(std::memory_order_acquire);
   const auto missing = static_cast<std::int32_t>(seen - static_cast<u32>(call.arguments.get<u64>(2)));
   if (missing < 0 && call.tries + 1 < call.arguments.get<u64>(3)) return KernelProgress::again;
   memory.store_here<u32>(2, 0, seen);

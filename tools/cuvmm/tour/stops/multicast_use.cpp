@@ -18,13 +18,14 @@ void show_teams(Visit& visit, const TeamDevices& devices) {
   const std::size_t half = half_of_multicast_window(visit, devices);
   const std::vector<std::size_t> sizes = devices.team_sizes();
   std::string shown;
+  bool had_others = false;
   for (const std::size_t ranks : sizes) {
     TeamUse team(visit, devices, ranks, half);
     team.broadcast();
     team.barrier();
     team.numbers();
     team.fence();
-    team.grants();
+    had_others |= team.grants();
     const auto reduce = [&](std::uint64_t offset, std::span<std::byte> piece) { team.reduce(offset, piece); };
     if (ranks == sizes.back())
       for_each_piece(visit, team.most_bytes(), reduce);
@@ -33,6 +34,8 @@ void show_teams(Visit& visit, const TeamDevices& devices) {
     team.require_input();
     shown += fmt::format("{}{}", shown.empty() ? "" : ranks == sizes.back() ? " and " : ", ", ranks);
   }
+  if (!had_others)
+    visit.checks.leave_out("granting access to a device that is not of the team", "all devices that take part are");
   visit.shown = fmt::format("broadcast, sums and barriers among {} devices", shown);
 }
 

@@ -150,16 +150,17 @@ void TeamUse::fence() {
       "it saw something else");
 }
 
-void TeamUse::grants() {
-  const std::string statement = fmt::format("{}: granting access to a device that is not of it", name_);
-  if (devices_.size() == ranks_.size()) return visit_.checks.leave_out(statement, "all devices that take part are");
+bool TeamUse::grants() {
+  if (devices_.size() == ranks_.size()) return false;
   abi::CUmemAccessDesc grant{};
   grant.location = driver::to_abi(devices_[ranks_.size()].gpu().location());
   grant.flags = abi::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   require_refused(
       visit_.checks,
       visit_.driver.interface().cuMemSetAccess(memory_.addresses().address().value, memory_.bytes(), &grant, 1),
-      {abi::CUDA_ERROR_INVALID_DEVICE, abi::CUDA_ERROR_INVALID_VALUE}, statement);
+      {abi::CUDA_ERROR_INVALID_DEVICE, abi::CUDA_ERROR_INVALID_VALUE},
+      fmt::format("{}: granting access to a device that is not of it", name_));
+  return true;
 }
 
 void TeamUse::reduce(std::uint64_t offset, std::span<const std::byte> piece) {

@@ -28,8 +28,8 @@ class TeamUse {
   void numbers();
   // A kernel that stores through the one address and loads through the other.
   void fence();
-  // Who is not of the team gets no rights.
-  void grants();
+  // Who is not of the team gets no rights. False if all devices are of it, so that nothing could be tried.
+  bool grants();
 
   // How many bytes of the input go at once.
   [[nodiscard]] std::size_t most_bytes() const noexcept { return content_bytes_; }
