@@ -65,7 +65,9 @@ struct GivenSetting {
 [[nodiscard]] Configuration configuration_of(const std::vector<GivenSetting>& given, int least_devices = 1);
 
 // As Configuration::from_environment, of a program that is about to share its machine with processes that it starts:
-// the machine is `own` unless the environment names one, and so may have several nodes.
-[[nodiscard]] Configuration configuration_to_share(const std::string& own, int least_devices);
+// the machine is `own` unless the environment names one, and so may have several nodes. `defaults` is a list of
+// settings that count, less than others, where the environment names neither a machine nor a profile.
+[[nodiscard]] Configuration configuration_to_share(const std::string& own, int least_devices,
+                                                   std::string_view defaults = {});
 
 }  // namespace cuvmm::emulator

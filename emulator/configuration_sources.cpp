@@ -207,8 +207,11 @@ Configuration Configuration::from_environment(int least_devices) {
   return configuration_of(given_by_user(), least_devices);
 }
 
-Configuration configuration_to_share(const std::string& own, int least_devices) {
-  std::vector<GivenSetting> given = given_by_user();
+Configuration configuration_to_share(const std::string& own, int least_devices, std::string_view defaults) {
+  const std::vector<GivenSetting> users = given_by_user();
+  std::vector<GivenSetting> given;
+  if (!has(users, "machine") && !has(users, "profile")) given = settings_in_list(defaults, "a default");
+  given.insert(given.end(), users.begin(), users.end());
   if (!has(given, "machine")) given.push_back({"machine", own, "a machine of its own"});
   return configuration_of(given, least_devices);
 }

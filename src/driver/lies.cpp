@@ -39,6 +39,11 @@ constexpr std::array named_lies{
     NamedLie{"keep_imported_memory", &Lies::keep_imported_memory},
     NamedLie{"accept_windows_handles", &Lies::accept_windows_handles},
     NamedLie{"flip_host_fabric_handle", &Lies::flip_host_fabric_handle},
+    NamedLie{"round_multicast_sizes", &Lies::round_multicast_sizes},
+    NamedLie{"accept_device_twice", &Lies::accept_device_twice},
+    NamedLie{"misplace_bind", &Lies::misplace_bind},
+    NamedLie{"lose_replica", &Lies::lose_replica},
+    NamedLie{"skip_barriers", &Lies::skip_barriers},
 };
 
 [[noreturn]] void refuse_lie(std::string_view item) {

@@ -25,7 +25,8 @@ struct Lies {
   bool keep_sleeping_memory = false;
 
   // Of the calls of cuMemSetAccess for a mapped address only the first has effect, and of its list only the first
-  // descriptor of a device; all answer success. Descriptors of the host are left alone.
+  // descriptor of a device; all answer success. Descriptors of the host are left alone, and so are multicast
+  // objects.
   bool ignore_second_grant = false;
 
   // Descriptors of the host are passed on without any right; the others of the list have effect.
@@ -69,6 +70,23 @@ struct Lies {
 
   // The fabric handles of the host's memory have a bit flipped.
   bool flip_host_fabric_handle = false;
+
+  // cuMulticastCreate takes a size that is no multiple of 2 MiB, and rounds it up.
+  bool round_multicast_sizes = false;
+
+  // cuMulticastAddDevice answers success for a device that was added before.
+  bool accept_device_twice = false;
+
+  // cuMulticastBindMem binds memory from its beginning, whatever offset in it is asked for.
+  bool misplace_bind = false;
+
+  // cuMulticastBindMem of memory to all of an object binds other memory in its place: in each object that this process
+  // created the second one that it binds so. What is stored to the multicast address does not reach that memory.
+  bool lose_replica = false;
+
+  // Kernels by which ranks wait for each other, whose names end in "_meet" or "_barrier", are not started:
+  // cuLaunchKernel answers success, and nobody waits.
+  bool skip_barriers = false;
 
   friend bool operator==(const Lies&, const Lies&) = default;
 };

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "cuvmm/unique_descriptor.hpp"
@@ -42,6 +43,23 @@ class LyingDriver final : public Decorator<LyingDriver> {
                                         CUmemAllocationHandleType type, unsigned long long flags) override;
   CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* os_handle,
                                           CUmemAllocationHandleType type) override;
+
+  // Multicast objects, and kernels: lying_driver_multicast.cpp.
+  CUresult cuMulticastCreate(CUmemGenericAllocationHandle* multicast, const CUmulticastObjectProp* properties) override;
+  CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle multicast, CUdevice device) override;
+  CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
+                              CUmemGenericAllocationHandle memory, size_t memory_offset, size_t size,
+                              unsigned long long flags) override;
+  CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t multicast_offset,
+                                 CUmemGenericAllocationHandle memory, size_t memory_offset, size_t size,
+                                 unsigned long long flags) override;
+  CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device, size_t multicast_offset,
+                             size_t size) override;
+  CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) override;
+  CUresult cuLaunchKernel(CUfunction function, unsigned int grid_dim_x, unsigned int grid_dim_y,
+                          unsigned int grid_dim_z, unsigned int block_dim_x, unsigned int block_dim_y,
+                          unsigned int block_dim_z, unsigned int shared_mem_bytes, CUstream stream,
+                          void** kernel_params, void** extra) override;
 
   // Memory, its mappings and grants: lying_driver_memory.cpp.
   CUresult cuMemAddressReserve(CUdeviceptr* pointer, size_t size, size_t alignment, CUdeviceptr hint,
@@ -119,6 +137,24 @@ class LyingDriver final : public Decorator<LyingDriver> {
     UniqueDescriptor descriptor;
   };
 
+  // A multicast object that was created here.
+  struct Object {
+    std::size_t size = 0;
+    std::size_t bound_wholly = 0;                                    // how often memory was bound to all of it
+    std::map<CUdevice, CUmemGenericAllocationHandle> substitutes{};  // bound in place of other memory
+  };
+  [[nodiscard]] bool is_multicast(CUdeviceptr pointer) const;
+  void forget_object(CUmemGenericAllocationHandle multicast);
+  // Memory like the one that is to be bound to all of that object, in whose place it is bound; 0 where none is.
+  // `device` becomes the one whose memory it is.
+  [[nodiscard]] CUmemGenericAllocationHandle substitute(CUmemGenericAllocationHandle multicast,
+                                                        CUmemGenericAllocationHandle memory, size_t size,
+                                                        CUdevice* device);
+  // Binds by `bind(memory, offset in it)`, what the lies leave of it.
+  template <class Bind>
+  CUresult bind_as_told(CUmemGenericAllocationHandle multicast, CUmemGenericAllocationHandle memory,
+                        size_t memory_offset, size_t size, const Bind& bind);
+
   Lies lies_;
   std::mutex mutex_;
   std::uint64_t copies_ = 0;
@@ -132,6 +168,9 @@ class LyingDriver final : public Decorator<LyingDriver> {
   std::set<CUmemGenericAllocationHandle> exported_;
   std::vector<Imported> imported_;
   bool has_exported_ = false;
+  std::map<CUmemGenericAllocationHandle, Object> objects_;
+  std::set<std::pair<CUmemGenericAllocationHandle, CUdevice>> added_;  // by the object's handle
+  std::set<CUfunction> barriers_;                                      // kernels by which ranks wait
 };
 
 }  // namespace cuvmm::driver

@@ -243,10 +243,13 @@ CUresult LyingDriver::cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUm
                                      size_t count) {
   if (descriptors == nullptr || count == 0) return next().cuMemSetAccess(pointer, size, descriptors, count);
   Pretence pretence{};
+  bool multicast = false;
   {
     const std::lock_guard lock(mutex_);
+    multicast = is_multicast(pointer);
     pretence = {granted_.contains(pointer), forges_read_only(pointer)};
   }
+  if (multicast) return next().cuMemSetAccess(pointer, size, descriptors, count);
   const std::vector<CUmemAccessDesc> passed = passed_on(descriptors, count, pretence);
   if (passed.empty()) return CUDA_SUCCESS;
   if (lies_.ignore_host_grant && !std::all_of(descriptors, descriptors + count, is_device))

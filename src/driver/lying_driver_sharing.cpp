@@ -98,6 +98,7 @@ bool LyingDriver::keeps(CUmemGenericAllocationHandle handle) {
   }
   created_.erase(handle);
   exported_.erase(handle);
+  forget_object(handle);
   return false;
 }
 

@@ -1,6 +1,7 @@
 # What a document shows of `cuvmm tour README.md` is what the command prints, but for times, spaces and README's size.
 execute_process(COMMAND "${CMAKE_COMMAND}" -E env --unset=CUVMM_EMULATOR --unset=CUVMM_EMULATOR_CONFIG --unset=CUVMM_LIE
-                        --unset=CUVMM_INJECT_FAULT --unset=CUVMM_RECORD "${PROGRAM}" tour README.md --driver emulated
+                        --unset=CUVMM_INJECT_FAULT --unset=CUVMM_RECORD --unset=CUVMM_MULTICAST --unset=NCCL_NVLS_ENABLE
+                        --unset=TORCH_SYMM_MEM_DISABLE_MULTICAST --unset=NVSHMEM_DISABLE_NVLS "${PROGRAM}" tour README.md --driver emulated
                 WORKING_DIRECTORY "${SOURCE}" OUTPUT_VARIABLE printed RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "cuvmm tour ended with ${status}:\n${printed}")

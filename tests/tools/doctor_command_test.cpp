@@ -73,6 +73,24 @@ TEST(DoctorCommand, NothingIsTriedUnlessItIsAskedFor) {
   EXPECT_EQ(asked["devices"][0]["largest_reservation_bytes"], nullptr);
 }
 
+TEST(DoctorCommand, TellsOfMulticastAsTheMachineHasItAndTheEnvironmentLetsIt) {
+  const auto multicast = [](const std::string& settings, const Words& environment = {}) {
+    const ProgramResult result = doctor(settings, {"--json"}, environment);
+    return Json::parse(result.output, nullptr, false)["devices"][1]["features"]["multicast"];
+  };
+  for (const char* const profile : {"h200-multicast", "h200-590"}) {
+    const Json there = multicast(std::string("devices=2,profile=") + profile);
+    EXPECT_EQ(there["state"], "yes") << profile;
+    EXPECT_TRUE(contains(there["reason"], "Not tried")) << there;
+    const Json off = multicast(std::string("devices=2,profile=") + profile, {"CUVMM_MULTICAST=0"});
+    EXPECT_EQ(off["state"], "no") << profile;
+    EXPECT_TRUE(contains(off["reason"], "turned off by CUVMM_MULTICAST=0")) << off;
+  }
+  const Json none = multicast("devices=2,profile=h200-580");
+  EXPECT_EQ(none["state"], "no");
+  EXPECT_TRUE(contains(none["reason"], "The device has no multicast")) << none;
+}
+
 TEST(DoctorCommand, TheH200sFabricHandlesAreAdvertisedAndRefused) {
   const Json probed = json_of("profile=h200-580", {"--probe"}, 1);
   EXPECT_EQ(probed["needs_action"], true);

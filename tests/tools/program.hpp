@@ -3,6 +3,7 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -32,13 +33,17 @@ inline std::string content_of(const std::string& path) {
 }
 
 // Runs the program with the arguments; `environment` holds settings ("NAME=value") beside those of the test, of which
-// none that begins with CUVMM_ is passed on. Standard output goes to `output_to`, if that is given, and is not read.
+// none that begins with CUVMM_ is passed on, nor, where a word is "emulated", any that turns multicast off. Standard
+// output goes to `output_to`, if that is given, and is not read.
 inline ProgramResult run_program(const std::vector<std::string>& arguments,
                                  const std::vector<std::string>& environment = {}, const std::string& output_to = {}) {
   const TemporaryDirectory directory;
   const std::string output = output_to.empty() ? directory.path("output") : output_to;
   const std::string errors = directory.path("errors");
-  std::string line = "for name in $(env | sed -n 's/^\\(CUVMM_[A-Z_]*\\)=.*/\\1/p'); do unset $name; done; exec env";
+  std::string line = "for name in $(env | sed -n 's/^\\(CUVMM_[A-Z_]*\\)=.*/\\1/p'); do unset $name; done; ";
+  if (std::find(arguments.begin(), arguments.end(), "emulated") != arguments.end())
+    line += "unset NCCL_NVLS_ENABLE TORCH_SYMM_MEM_DISABLE_MULTICAST NVSHMEM_DISABLE_NVLS; ";
+  line += "exec env";
   for (const std::string& setting : environment) line += " " + quoted_for_shell(setting);
   line += " " + quoted_for_shell(CUVMM_PROGRAM);
   for (const std::string& argument : arguments) line += " " + quoted_for_shell(argument);

@@ -85,10 +85,10 @@ TEST_F(TourParty, AFailureThereIsOneHere) {
 TEST_F(TourParty, OneThatCannotBeginSaysWhy) {
   Party first(place_, "the first", {});
   command::DriverPlace other = place_;
-  other.devices = 5;
+  other.devices = 9;
   const std::string why = failure_of([&] { const Party party(other, "the other", {}); });
-  EXPECT_NE(why.find("5 devices are asked for, and the driver has 1"), std::string::npos) << why;
-  EXPECT_NE(failure_of([&] { const Party party(place_, "the other", {.device = 3}); }).find("ordinal = 3"),
+  EXPECT_NE(why.find("devices is 9, but the machine"), std::string::npos) << why;
+  EXPECT_NE(failure_of([&] { const Party party(place_, "the other", {.device = 8}); }).find("ordinal = 8"),
             std::string::npos);
   first.end();
 }

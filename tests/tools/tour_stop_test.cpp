@@ -123,8 +123,8 @@ TEST(TourStops, HaveIdsOfTheirOwnInOrder) {
   std::vector<std::string> ids;
   for (const Stop& stop : all_stops()) ids.push_back(stop.id);
   EXPECT_EQ(ids, (std::vector<std::string>{"4.16.1.2", "4.16.2", "4.16.3.1", "4.16.3.2", "4.16.3.3", "4.16.3.4",
-                                           "4.16.3.5", "4.16.5.1", "4.16.5.2", "4.16.5.3", "4.16.5.4", "vector", "ring",
-                                           "stitched", "sleep"}));
+                                           "4.16.3.5", "4.16.4.1", "4.16.4.2", "4.16.4.3", "4.16.4.4", "4.16.5.1",
+                                           "4.16.5.2", "4.16.5.3", "4.16.5.4", "vector", "ring", "stitched", "sleep"}));
 }
 
 TEST(TourStops, AreChosenByIdAndStayInOrder) {

@@ -18,6 +18,7 @@
 #include "replay/replay.hpp"
 #include "rules/rules.hpp"
 #include "tour/access_probe.hpp"
+#include "tour/multicast_probe.hpp"
 #include "tour/options.hpp"
 #include "tour/party.hpp"
 #include "tour/tour.hpp"
@@ -90,6 +91,8 @@ int main(int count, char** words) {
   const CLI::App* access = cuvmm::tour::add_probe_command(application, access_probe);
   cuvmm::tour::UnmapProbe unmap_probe;
   cuvmm::tour::add_probe_command(application, unmap_probe);
+  cuvmm::tour::MulticastProbe multicast_probe;
+  const CLI::App* multicast = cuvmm::tour::add_probe_command(application, multicast_probe);
   cuvmm::tour::PartyCommand party_command;
   const CLI::App* party = cuvmm::tour::add_party_command(application, party_command);
 
@@ -121,5 +124,6 @@ int main(int count, char** words) {
   if (tour->parsed()) return cuvmm::tour::run_tour(options);
   if (party->parsed()) return cuvmm::tour::run_party(party_command);
   if (access->parsed()) cuvmm::tour::run_probe(access_probe);
+  if (multicast->parsed()) cuvmm::tour::run_probe(multicast_probe);
   cuvmm::tour::run_probe(unmap_probe);
 }

@@ -7,6 +7,10 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cuvmm/cuvmm.hpp"
 #include "emulator/configuration.hpp"
@@ -641,6 +645,130 @@ TEST(ParseLies, RefusesOtherNames) {
   for (const char* text : {"flip", "flip_copied_byte:", "flip_copied_byte:0", "flip_copied_byte:x", ",",
                            "ignore_read_only,", "keep_released_memory:2", "only_copy", "repeat_chunk:1"})
     EXPECT_THROW(static_cast<void>(parse_lies(text)), InvalidUse) << text;
+}
+
+// Lets binds say what they were told.
+class LyingDriverMulticast : public testing::Test {
+ protected:
+  struct Bound {
+    CUmemGenericAllocationHandle memory;
+    size_t memory_offset;
+  };
+
+  void SetUp() override {
+    fake_->on_cuMulticastCreate = [](CUmemGenericAllocationHandle* handle, const CUmulticastObjectProp* properties) {
+      *handle = 7;
+      return properties->size % unit == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    };
+    fake_->on_cuMulticastAddDevice = [this](CUmemGenericAllocationHandle, CUdevice device) {
+      return joined_.insert(device).second ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    };
+    fake_->on_cuMulticastBindMem = [this](CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle memory,
+                                          size_t memory_offset, size_t, unsigned long long) {
+      bound_.push_back({memory, memory_offset});
+      return CUDA_SUCCESS;
+    };
+    fake_->on_cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* properties,
+                                                          CUmemGenericAllocationHandle handle) {
+      properties->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+      properties->location.id = static_cast<int>(handle);
+      return CUDA_SUCCESS;
+    };
+    fake_->on_cuMemCreate = [](CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp*,
+                               unsigned long long) {
+      *handle = substitute;
+      return CUDA_SUCCESS;
+    };
+    fake_->on_cuMemRelease = [this](CUmemGenericAllocationHandle handle) {
+      released_.push_back(handle);
+      return CUDA_SUCCESS;
+    };
+  }
+
+  static CUresult create(LyingDriver& driver, size_t size) {
+    CUmemGenericAllocationHandle handle = 0;
+    CUmulticastObjectProp properties{};
+    properties.numDevices = 2;
+    properties.size = size;
+    return driver.cuMulticastCreate(&handle, &properties);
+  }
+
+  static constexpr size_t unit = size_t{2} << 20;
+  static constexpr CUmemGenericAllocationHandle substitute = 99;
+  std::set<CUdevice> joined_;
+  std::vector<Bound> bound_;
+  std::vector<CUmemGenericAllocationHandle> released_;
+  std::shared_ptr<FakeDriver> fake_ = std::make_shared<FakeDriver>();
+};
+
+TEST_F(LyingDriverMulticast, TakesAnySizeForAnObject) {
+  LyingDriver honest(fake_, {}), lying(fake_, Lies{.round_multicast_sizes = true});
+  EXPECT_EQ(create(honest, unit + 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(create(lying, unit + 1), CUDA_SUCCESS);
+}
+
+TEST_F(LyingDriverMulticast, TakesADeviceTwice) {
+  LyingDriver honest(fake_, {});
+  EXPECT_EQ(honest.cuMulticastAddDevice(7, 0), CUDA_SUCCESS);
+  EXPECT_EQ(honest.cuMulticastAddDevice(7, 0), CUDA_ERROR_INVALID_VALUE);
+  joined_.clear();
+  LyingDriver lying(fake_, Lies{.accept_device_twice = true});
+  EXPECT_EQ(lying.cuMulticastAddDevice(7, 0), CUDA_SUCCESS);
+  EXPECT_EQ(lying.cuMulticastAddDevice(7, 0), CUDA_SUCCESS);
+  EXPECT_EQ(lying.cuMulticastAddDevice(8, 0), CUDA_ERROR_INVALID_VALUE) << "by another handle";
+  lying.cuMemRelease(7);
+  EXPECT_EQ(lying.cuMulticastAddDevice(7, 0), CUDA_ERROR_INVALID_VALUE) << "another object";
+}
+
+TEST_F(LyingDriverMulticast, BindsMemoryFromItsBeginning) {
+  LyingDriver honest(fake_, {}), lying(fake_, Lies{.misplace_bind = true});
+  honest.cuMulticastBindMem(7, 0, 1, unit, unit, 0);
+  EXPECT_EQ(bound_.back().memory_offset, unit);
+  lying.cuMulticastBindMem(7, 0, 1, unit, unit, 0);
+  EXPECT_EQ(bound_.back().memory_offset, 0u);
+}
+
+TEST_F(LyingDriverMulticast, BindsOtherMemoryInPlaceOfTheSecondThatIsBoundToAllOfAnObject) {
+  LyingDriver driver(fake_, Lies{.lose_replica = true});
+  ASSERT_EQ(create(driver, 2 * unit), CUDA_SUCCESS);
+  for (const CUmemGenericAllocationHandle memory : {1, 2, 3}) {
+    driver.cuMulticastBindMem(7, 0, memory, 0, unit, 0);
+    EXPECT_EQ(bound_.back().memory, memory) << "a part";
+  }
+  for (const CUmemGenericAllocationHandle memory : {1, 2, 3}) {
+    driver.cuMulticastBindMem(7, 0, memory, 0, 2 * unit, 0);
+    EXPECT_EQ(bound_.back().memory, memory == 2 ? substitute : memory);
+  }
+  driver.cuMulticastUnbind(7, 1, 0, 2 * unit);
+  EXPECT_TRUE(released_.empty());
+  driver.cuMulticastUnbind(7, 2, 0, 2 * unit);
+  EXPECT_EQ(released_, std::vector{substitute}) << "with what it stood for";
+}
+
+TEST_F(LyingDriverMulticast, StartsNoBarrier) {
+  std::vector<std::string> launched;
+  std::map<CUfunction, std::string> names;
+  fake_->on_cuModuleGetFunction = [&](CUfunction* function, CUmodule, const char* name) {
+    *function = reinterpret_cast<CUfunction>(names.size() + 1);
+    names[*function] = name;
+    return CUDA_SUCCESS;
+  };
+  fake_->on_cuLaunchKernel = [&](CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                 unsigned, CUstream, void**, void**) {
+    launched.push_back(names[function]);
+    return CUDA_SUCCESS;
+  };
+  const auto launch = [&](const Lies& lies) {
+    LyingDriver driver(fake_, lies);
+    for (const char* const name : {"cuvmm_tour_multimem_meet", "cuvmm_rank_barrier", "cuvmm_copy"}) {
+      CUfunction function = nullptr;
+      driver.cuModuleGetFunction(&function, nullptr, name);
+      EXPECT_EQ(driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr), CUDA_SUCCESS);
+    }
+    return std::exchange(launched, {});
+  };
+  EXPECT_EQ(launch({}).size(), 3u);
+  EXPECT_EQ(launch({.skip_barriers = true}), std::vector<std::string>{"cuvmm_copy"});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string_view>
@@ -49,6 +50,23 @@ OpenedDriver open_emulated_driver(int devices) {
   });
 }
 
+emulator::Configuration configuration_of(const std::string& own, int devices, const EmulatedMachine& machine) {
+  emulator::Configuration configuration = emulator::configuration_to_share(own, devices, machine.defaults);
+  configuration.kernels = machine.kernels;
+  return configuration;
+}
+
+// On a machine of the process's own.
+Driver open_apart(int devices, const EmulatedMachine& machine) {
+  return configured([&] {
+    emulator::Configuration configuration = configuration_of("apart", devices, machine);
+    configuration.machine.clear();
+    configuration.nodes = 1;
+    configuration.node = 0;
+    return Driver::emulated(configuration);
+  });
+}
+
 // On the machine that the environment names, or on a new one of that name.
 OpenedDriver open_shareable_emulated_driver(emulator::Configuration configuration, const std::string& own) {
   return configured([&] {
@@ -65,21 +83,21 @@ OpenedDriver open_shareable_emulated_driver(emulator::Configuration configuratio
 }
 
 // A machine that processes share takes more of the system than one of the process's own, so there is a way without.
-OpenedDriver open_emulated_driver_for_many(int devices) {
+OpenedDriver open_emulated_driver_for_many(int devices, const EmulatedMachine& machine) {
   const std::string own = emulator::broker::fresh_machine();
-  const auto configuration = configured([&] { return emulator::configuration_to_share(own, devices); });
+  const auto configuration = configured([&] { return configuration_of(own, devices, machine); });
   const bool named = !configuration.machine.empty() && configuration.machine != own;
   const bool needed = named || configuration.nodes > 1;
   try {
     return open_shareable_emulated_driver(configuration, own);
   } catch (const Error& error) {
     if (needed) throw;
-    OpenedDriver opened = open_emulated_driver(devices);
+    OpenedDriver opened{open_apart(devices, machine), {}};
     opened.place.alone = fmt::format("other processes cannot share this one's emulated machine: {}", error.what());
     return opened;
   } catch (const std::system_error& error) {
     if (needed) throw InputError(error.what());
-    OpenedDriver opened = open_emulated_driver(devices);
+    OpenedDriver opened{open_apart(devices, machine), {}};
     opened.place.alone = fmt::format("other processes cannot share this one's emulated machine: {}", error.what());
     return opened;
   }
@@ -93,32 +111,32 @@ OpenedDriver open_cuda_driver() {
   }
 }
 
-using OpenEmulated = OpenedDriver (*)(int devices);
+using OpenEmulated = std::function<OpenedDriver()>;
 
-OpenedDriver open_either_driver(int devices, OpenEmulated open_emulated) {
+OpenedDriver open_either_driver(const OpenEmulated& open_emulated) {
   try {
     return {Driver::cuda(), {}};
   } catch (const DriverUnavailable& why) {
-    OpenedDriver opened = open_emulated(devices);
+    OpenedDriver opened = open_emulated();
     opened.remark = fmt::format("{}. The emulated driver is used.", why.rule());
     return opened;
   }
 }
 
-OpenedDriver open_chosen_driver(DriverChoice choice, int devices, OpenEmulated open_emulated) {
+OpenedDriver open_chosen_driver(DriverChoice choice, const OpenEmulated& open_emulated) {
   switch (choice) {
     case DriverChoice::cuda:
       return open_cuda_driver();
     case DriverChoice::emulated:
-      return open_emulated(devices);
+      return open_emulated();
     case DriverChoice::automatic:
       break;
   }
   const char* const text = std::getenv("CUVMM_DRIVER");
   const std::string_view wanted = text == nullptr ? "" : text;
-  if (wanted.empty()) return open_either_driver(devices, open_emulated);
+  if (wanted.empty()) return open_either_driver(open_emulated);
   if (wanted == "cuda") return open_cuda_driver();
-  if (wanted == "emulated") return open_emulated(devices);
+  if (wanted == "emulated") return open_emulated();
   throw InputError(fmt::format("CUVMM_DRIVER names no driver: it is {}. Set it to cuda or to emulated, or remove it.",
                                quoted(std::string(wanted))));
 }
@@ -148,36 +166,30 @@ void require_devices(const Driver& driver, int devices) {
 }  // namespace
 
 OpenedDriver open_driver(DriverChoice choice, int devices) {
-  OpenedDriver opened = open_chosen_driver(choice, devices, open_emulated_driver);
+  OpenedDriver opened = open_chosen_driver(choice, [&] { return open_emulated_driver(devices); });
   require_devices(opened.driver, devices);
   return opened;
 }
 
-Driver open_driver_apart(DriverChoice choice, int devices) {
+Driver open_driver_apart(DriverChoice choice, int devices, const EmulatedMachine& machine) {
   if (choice != DriverChoice::emulated) return open_driver(choice, devices).driver;
-  Driver driver = configured([&] {
-    emulator::Configuration configuration = emulator::configuration_to_share("apart", devices);
-    configuration.machine.clear();
-    configuration.nodes = 1;
-    configuration.node = 0;
-    return Driver::emulated(configuration);
-  });
+  Driver driver = open_apart(devices, machine);
   require_devices(driver, devices);
   return driver;
 }
 
-OpenedDriver open_shareable_driver(DriverChoice choice, int devices) {
-  OpenedDriver opened = open_chosen_driver(choice, devices, open_emulated_driver_for_many);
+OpenedDriver open_shareable_driver(DriverChoice choice, int devices, const EmulatedMachine& machine) {
+  OpenedDriver opened = open_chosen_driver(choice, [&] { return open_emulated_driver_for_many(devices, machine); });
   require_devices(opened.driver, devices);
   opened.place.driver = opened.driver.is_emulated() ? DriverChoice::emulated : DriverChoice::cuda;
   opened.place.devices = devices;
   return opened;
 }
 
-Driver open_driver_at(const DriverPlace& place, int node) {
+Driver open_driver_at(const DriverPlace& place, int node, const EmulatedMachine& machine) {
   if (place.driver != DriverChoice::emulated) return open_driver(place.driver, place.devices).driver;
   Driver driver = configured([&] {
-    emulator::Configuration configuration = emulator::configuration_to_share(place.machine, place.devices);
+    emulator::Configuration configuration = configuration_of(place.machine, place.devices, machine);
     configuration.machine = place.machine;
     configuration.nodes = place.nodes;
     configuration.node = node;

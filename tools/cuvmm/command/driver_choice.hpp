@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cuvmm/driver.hpp"
+#include "emulator/host_kernel.hpp"
 
 namespace CLI {
 class App;
@@ -42,16 +44,22 @@ struct OpenedDriver {
 // cuvmm::Error if there is no such driver, InputError if it has too few devices.
 [[nodiscard]] OpenedDriver open_driver(DriverChoice choice, int devices);
 
+// What a program wants of an emulated machine beyond what the environment says: the same for all of its processes.
+struct EmulatedMachine {
+  std::string defaults{};  // settings that count where the environment names neither a machine nor a profile
+  std::vector<emulator::HostKernel> kernels{};
+};
+
 // The same of a child process that ends by what it does: an emulated machine is its own, of one node, whatever the
 // environment says of that.
-[[nodiscard]] Driver open_driver_apart(DriverChoice choice, int devices);
+[[nodiscard]] Driver open_driver_apart(DriverChoice choice, int devices, const EmulatedMachine& machine);
 
 // The same for a program whose child processes are to have the same devices. An emulated machine is one that processes
 // share: the one that the environment names, else a new one, of two nodes at least, that ends with the last of them. If
 // that cannot be had, the machine is the process's own, and the place tells why.
-[[nodiscard]] OpenedDriver open_shareable_driver(DriverChoice choice, int devices);
+[[nodiscard]] OpenedDriver open_shareable_driver(DriverChoice choice, int devices, const EmulatedMachine& machine);
 
 // The driver of such a child process, on that node of the machine. Throws as open_driver.
-[[nodiscard]] Driver open_driver_at(const DriverPlace& place, int node);
+[[nodiscard]] Driver open_driver_at(const DriverPlace& place, int node, const EmulatedMachine& machine);
 
 }  // namespace cuvmm::command

@@ -14,6 +14,7 @@
 #include "command/child_process.hpp"
 #include "command/driver_choice.hpp"
 #include "cuvmm/access_grant.hpp"
+#include "tour/emulated_machine.hpp"
 #include "tour/gpu.hpp"
 
 namespace cuvmm::tour {
@@ -62,7 +63,7 @@ Mapping map_anew(const PhysicalMemory& memory) {
 }
 
 void try_probe(const AccessProbe& probe) {
-  const Driver driver = command::open_driver_apart(probe.driver, probe.devices);
+  const Driver driver = command::open_driver_apart(probe.driver, probe.devices, emulated_machine());
   const bool by_cpu = probe.toucher == cpu;
   Gpu gpu(driver, DeviceOrdinal(by_cpu ? 0 : probe.toucher));
   const Location place = by_cpu ? Location::host() : driver.device(DeviceOrdinal(0)).location();

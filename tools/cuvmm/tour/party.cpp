@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -107,6 +108,13 @@ std::uint64_t Party::checksum(std::size_t index, std::uint64_t bytes, std::uint6
 
 void Party::store(std::size_t index, const std::string& file, std::uint64_t offset, std::uint64_t bytes) {
   static_cast<void>(ask(fmt::format("store {} {} {} {}", index, offset, bytes, file)));
+}
+
+RankSums Party::reduce(const team::SocketTeam& team, const std::string& file, std::size_t bytes) {
+  std::istringstream answer(ask(fmt::format("reduce {} {} {} {} {}", team.rank, team.size, team.session, bytes, file)));
+  RankSums sums;
+  answer >> sums.summed >> sums.stored >> sums.added;
+  return sums;
 }
 
 void Party::drop() {

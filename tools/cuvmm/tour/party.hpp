@@ -15,7 +15,9 @@
 #include "command/driver_choice.hpp"
 #include "cuvmm/sharing/descriptor_socket.hpp"
 #include "cuvmm/sharing/handle_exchange.hpp"
+#include "cuvmm/team/socket_bootstrap.hpp"
 #include "driver/abi.hpp"
+#include "tour/rank_work.hpp"
 
 namespace CLI {
 class App;
@@ -59,6 +61,8 @@ class Party {
   [[nodiscard]] std::uint64_t checksum(std::size_t index, std::uint64_t bytes, std::uint64_t first_word);
   // Copies a piece of the file to that memory's beginning.
   void store(std::size_t index, const std::string& file, std::uint64_t offset, std::uint64_t bytes);
+  // Takes part in a team whose other ranks are told the same at the same time: reduce_as_rank. `bytes` as there.
+  [[nodiscard]] RankSums reduce(const team::SocketTeam& team, const std::string& file, std::size_t bytes);
   // Gives back all memory.
   void drop();
 

@@ -15,6 +15,7 @@
 #include "cuvmm/copy.hpp"
 #include "cuvmm/mapped_range.hpp"
 #include "cuvmm/sharing/sharing.hpp"
+#include "tour/emulated_machine.hpp"
 #include "tour/gpu.hpp"
 #include "tour/party.hpp"
 #include "tour/party_message.hpp"
@@ -90,6 +91,7 @@ class PartyProcess {
     if (task == "map") return map();
     if (task == "sum") return sum(words);
     if (task == "store") return store(words);
+    if (task == "reduce") return reduce(words);
     if (task == "import-number") return import_number(words);
     if (task == "drop") return drop();
     throw std::logic_error("there is no task " + task);
@@ -152,6 +154,16 @@ class PartyProcess {
     return "";
   }
 
+  std::string reduce(std::istringstream& words) {
+    team::SocketTeam team;
+    std::size_t bytes = 0;
+    words >> team.rank >> team.size >> team.session >> bytes;
+    const InputFile file(rest_of(words));
+    auto bootstrap = team::SocketBootstrap::join(team, Deadline::in(std::chrono::minutes(1)));
+    const RankSums sums = reduce_as_rank(std::move(bootstrap), gpu_, file, bytes);
+    return fmt::format("{} {} {}", sums.summed, sums.stored, sums.added);
+  }
+
   std::string import_number(std::istringstream& words) {
     std::intptr_t number = 0;
     words >> number;
@@ -197,7 +209,7 @@ void work(const PartyCommand& party) {
   auto socket = DescriptorSocket::adopt(UniqueDescriptor(command::inherited_descriptor));
   std::optional<Driver> driver;
   try {
-    driver = command::open_driver_at(party.place, party.options.node);
+    driver = command::open_driver_at(party.place, party.options.node, emulated_machine());
     static_cast<void>(driver->device(DeviceOrdinal(party.options.device)));
   } catch (const std::exception& error) {
     return refuse(socket, error.what());

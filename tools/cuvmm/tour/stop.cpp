@@ -16,10 +16,25 @@
 namespace cuvmm::tour {
 
 std::span<const Stop> all_stops() {
-  static const std::array stops{query_stop(),       life_cycle_stop(), export_stop(),       import_stop(),
-                                mapping_stop(),     access_stop(),     release_stop(),      host_memory_stop(),
-                                compression_stop(), alias_stop(),      handle_types_stop(), vector_stop(),
-                                ring_stop(),        stitched_stop(),   sleep_stop()};
+  static const std::array stops{query_stop(),
+                                life_cycle_stop(),
+                                export_stop(),
+                                import_stop(),
+                                mapping_stop(),
+                                access_stop(),
+                                release_stop(),
+                                multicast_object_stop(),
+                                multicast_device_stop(),
+                                multicast_binding_stop(),
+                                multicast_use_stop(),
+                                host_memory_stop(),
+                                compression_stop(),
+                                alias_stop(),
+                                handle_types_stop(),
+                                vector_stop(),
+                                ring_stop(),
+                                stitched_stop(),
+                                sleep_stop()};
   return stops;
 }
 
@@ -45,17 +60,24 @@ std::vector<std::byte> sample_of_input(const InputFile& input, std::size_t bytes
   return sample;
 }
 
-void for_each_piece(Visit& visit, std::uint64_t most_bytes,
-                    const std::function<void(std::uint64_t offset, std::span<std::byte> piece)>& move) {
-  const std::uint64_t size = visit.input.size();
+void read_pieces(const InputFile& input, std::uint64_t most_bytes,
+                 const std::function<void(std::uint64_t offset, std::span<std::byte> piece)>& read) {
+  const std::uint64_t size = input.size();
   std::vector<std::byte> buffer(std::min(size, most_bytes));
   for (std::uint64_t offset = 0; offset < size; offset += buffer.size()) {
     const auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), size - offset));
-    visit.input.read(offset, piece);
+    input.read(offset, piece);
+    read(offset, piece);
+  }
+}
+
+void for_each_piece(Visit& visit, std::uint64_t most_bytes,
+                    const std::function<void(std::uint64_t offset, std::span<std::byte> piece)>& move) {
+  read_pieces(visit.input, most_bytes, [&](std::uint64_t offset, std::span<std::byte> piece) {
     move(offset, piece);
     visit.bytes += piece.size();
     visit.progress.advance(piece.size());
-  }
+  });
 }
 
 std::uint64_t window_bytes(std::uint64_t input_bytes, std::uint64_t granularity, std::uint64_t free_bytes) {

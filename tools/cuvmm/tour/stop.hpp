@@ -55,6 +55,10 @@ struct Stop {
 [[nodiscard]] Stop mapping_stop();
 [[nodiscard]] Stop access_stop();
 [[nodiscard]] Stop release_stop();
+[[nodiscard]] Stop multicast_object_stop();
+[[nodiscard]] Stop multicast_device_stop();
+[[nodiscard]] Stop multicast_binding_stop();
+[[nodiscard]] Stop multicast_use_stop();
 [[nodiscard]] Stop host_memory_stop();
 [[nodiscard]] Stop compression_stop();
 [[nodiscard]] Stop alias_stop();
@@ -79,6 +83,10 @@ void require_other_processes(const Visit& visit, const Gpu& gpu, int count);
 // overwrite. No piece is larger than `most_bytes`. Reports the progress.
 void for_each_piece(Visit& visit, std::uint64_t most_bytes,
                     const std::function<void(std::uint64_t offset, std::span<std::byte> piece)>& move);
+
+// The same of bytes that do not count as moved: for what goes through the feature once more. Reports no progress.
+void read_pieces(const InputFile& input, std::uint64_t most_bytes,
+                 const std::function<void(std::uint64_t offset, std::span<std::byte> piece)>& read);
 
 // How many bytes of device memory a stop may hold at once: enough for the whole input if it is small, bounded for a
 // large one, so that inputs larger than the device's memory move through in pieces. A multiple of `granularity`, and at

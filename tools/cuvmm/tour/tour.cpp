@@ -15,6 +15,7 @@
 #include "driver/counting_driver.hpp"
 #include "tour/cleanup_watch.hpp"
 #include "tour/content_checksum.hpp"
+#include "tour/emulated_machine.hpp"
 
 namespace cuvmm::tour {
 namespace {
@@ -59,7 +60,7 @@ class Tour {
  public:
   Tour(const Options& options, const InputFile& input)
       : options_(options), input_(input), stops_(choose_stops(options.stops)) {
-    command::OpenedDriver opened = command::open_shareable_driver(options.driver, options.devices);
+    command::OpenedDriver opened = command::open_shareable_driver(options.driver, options.devices, emulated_machine());
     place_ = std::move(opened.place);
     remark_ = std::move(opened.remark);
     counter_ = std::make_shared<driver::CountingDriver>(opened.driver.shared_interface());

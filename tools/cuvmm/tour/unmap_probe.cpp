@@ -19,6 +19,7 @@
 #include "driver/counting_driver.hpp"
 #include "tour/access_probe.hpp"
 #include "tour/content_checksum.hpp"
+#include "tour/emulated_machine.hpp"
 #include "tour/gpu.hpp"
 #include "tour/input_file.hpp"
 
@@ -163,7 +164,7 @@ CLI::App* add_probe_command(CLI::App& application, UnmapProbe& probe) {
 void run_probe(const UnmapProbe& probe) {
   try {
     auto counter = std::make_shared<driver::CountingDriver>(
-        command::open_driver_apart(probe.driver, probe.devices).shared_interface());
+        command::open_driver_apart(probe.driver, probe.devices, emulated_machine()).shared_interface());
     UnmapTrial trial(probe, std::move(counter));
     answer_and_end(text_of(trial.run()));
   } catch (const std::exception& error) {
