@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Trains a small transformer with PyTorch's own allocator, with its expandable segments, and with the pool as its allocator,
-each in a process of its own, and sets losses, memory and time side by side; then checks a torch.cuda.MemPool on the pool,
-with a captured graph in it. Needs PyTorch with CUDA and the library of `./dev path cuvmm_torch gpu`.
+"""Trains a small transformer with PyTorch's own allocator, with its expandable segments, and with the pool as its
+allocator, each in a process of its own, and sets losses, memory and time side by side; then checks a torch.cuda.MemPool
+on the pool, with a captured graph in it. Needs PyTorch with CUDA and the library of `./dev path cuvmm_torch gpu`.
 
     python3 bench/torch_training.py LIBRARY [--steps N] [--dtype bfloat16|float32] [--seed N]
 
 The lengths of sequences change from step to step, so that allocations never have the sizes of the last step. All steps
-are done twice: cold, and warm with the same lengths, which is timed by itself. Algorithms are deterministic, so losses are
-to be the same to the bit; where they are not, they may differ by 0.1 per cent, and the report says so. Peak memory is of
-both rounds: what exists on the device for the allocator, and what tensors used of it. The last line
-is JSON. The exit status is 1 where a contender failed or losses differ by more.
+are done twice: cold, and warm with the same lengths, which is timed by itself. Algorithms are deterministic, so losses
+are to be the same to the bit; where they are not, they may differ by 0.1 per cent, and the report says so. Peak memory is
+of both rounds: what exists on the device for the allocator, and what tensors used of it. The last line is JSON. The exit
+status is 1 where a contender failed or losses differ by more.
 """
 import argparse
 import json
