@@ -93,7 +93,7 @@ class EmulatedAllReduce : public testing::Test {
     }
   }
 
-  const SwitchesUnset unset_;
+  SwitchesUnset unset_;
   std::optional<TeamMemory> inputs_, outputs_;
 };
 
