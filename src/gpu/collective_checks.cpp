@@ -28,10 +28,10 @@ Refusal check_team(std::string_view name, const Team& team, const CollectiveShap
         fmt::format("A call of this team has 1 to {} blocks of 1 to {} threads", team.blocks, most_collective_threads),
         "Launch it in such a shape, the same on all ranks");
   if (multicast && team.multicast_arrivals == nullptr)
-    return refused(
-        name, "team.multicast_arrivals = null", "The ranks meet through the multicast address, and there is none",
-        "Make the team with multicast, on devices that have it (DeviceTeamOptions::multicast), or use the form "
-        "without");
+    return refused(name, "team.multicast_arrivals = null",
+                   "The ranks meet through the multicast address, and there is none",
+                   "Make the team with multicast, on devices that have it (DeviceTeamOptions::multicast, "
+                   "team::CollectivesOptions::multicast), or use the form without");
   return std::nullopt;
 }
 

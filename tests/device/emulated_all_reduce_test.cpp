@@ -93,7 +93,7 @@ class EmulatedAllReduce : public testing::Test {
     }
   }
 
-  const SwitchesUnset unset_;
+  NoSwitches no_switches_{};
   std::optional<TeamMemory> inputs_, outputs_;
 };
 
@@ -125,7 +125,7 @@ TYPED_TEST(EmulatedAllReduce, EveryWaySumsAtAnyLengthAndAlignment) {
 
 // Staging buffers that are too small for one round, and every block of the team.
 TEST(EmulatedCollectives, ContentOfSeveralRounds) {
-  const SwitchesUnset unset;
+  const NoSwitches no_switches{};
   auto options = small_options();
   options.staging_bytes = 256;
   const EmulatedTeam on(multicast_machine(4), options);

@@ -22,7 +22,7 @@ constexpr CollectiveShape two_blocks{2, 32};
 
 class CollectivesOnEmulatedDevices : public testing::Test {
  private:
-  const SwitchesUnset unset_;
+  NoSwitches no_switches_{};
 };
 // What needs a multicast address, which a build may leave out.
 class MultimemOnEmulatedDevices : public CollectivesOnEmulatedDevices {

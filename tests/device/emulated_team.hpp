@@ -12,25 +12,18 @@
 #include <utility>
 #include <vector>
 
+#include "../no_switches.hpp"
 #include "cuvmm/copy.hpp"
 #include "driver/call.hpp"
 #include "driver/counting_driver.hpp"
 #include "emulated_machine.hpp"
-#include "environment.hpp"
 #include "gpu/device_team.hpp"
 
 namespace cuvmm::gpu::test {
 
 using cuvmm::test::EnvironmentVariable;
 
-// The switches of multicast as nobody has set them.
-class SwitchesUnset {
- private:
-  EnvironmentVariable own_{"CUVMM_MULTICAST", nullptr};
-  EnvironmentVariable nccl_{"NCCL_NVLS_ENABLE", nullptr};
-  EnvironmentVariable torch_{"TORCH_SYMM_MEM_DISABLE_MULTICAST", nullptr};
-  EnvironmentVariable nvshmem_{"NVSHMEM_DISABLE_NVLS", nullptr};
-};
+using team::test::NoSwitches;
 
 // Little room, for little content.
 inline DeviceTeamOptions small_options() {

@@ -41,25 +41,35 @@ TEST(TeamOfProcesses, ReachesTheMemoryOfAllRanks) {
 
 // Kernels of several processes, each on an emulated device, that wait for one another.
 TEST(TeamOfProcesses, SumsUpWhatAllRanksHave) {
-  const Machine machine("memory=2GiB,devices=4");
+  const test::NoSwitches no_switches{};
+  const Machine machine("profile=h200-multicast,memory=2GiB,devices=4");
   const auto answers = run_processes(4, [&](int rank) {
     use_machine(machine.settings());
     const Driver driver = Driver::emulated();
     const Device device = driver.device(DeviceOrdinal(rank));
     const CurrentContext context(device);
     const auto ranks = Team::assemble(SocketBootstrap::join({rank, 4, machine.path()}, soon()), device, soon());
-    auto memory = SymmetricMemory::create(ranks, 1_MiB, {}, soon());
-    auto collectives = Collectives::create(
-        ranks, {.blocks = 4, .staging_bytes = 64 << 10, .time_limit = std::chrono::seconds(120)}, soon());
+    auto memory = SymmetricMemory::create(ranks, 1_MiB, {.multicast = Multicast::if_possible}, soon());
+    auto collectives = Collectives::create(ranks,
+                                           {.blocks = 4,
+                                            .staging_bytes = 64 << 10,
+                                            .time_limit = std::chrono::seconds(120),
+                                            .multicast = Multicast::if_possible},
+                                           soon());
     std::vector<std::uint32_t> values(5000, static_cast<std::uint32_t>(rank) + 1);
     copy_to_device(memory.range(), memory.offset_in_range(rank), values);
     for (const auto way : {gpu::AllReduceWay::flagged, gpu::AllReduceWay::staged_one_shot,
                            gpu::AllReduceWay::staged_two_shot, gpu::AllReduceWay::two_shot})
       collectives.all_reduce<std::uint32_t>(nullptr, {memory, 0}, {memory, 0}, values.size(),
                                             AllReducePlan{way, 4, 128});
+    if (collectives.can_meet_by_multicast() != static_cast<bool>(CUVMM_RESOLVE_MULTICAST)) return 3;
+    collectives.all_reduce<std::uint32_t>(
+        nullptr, {memory, 0}, {memory, 0}, values.size(),
+        AllReducePlan{CUVMM_RESOLVE_MULTICAST ? gpu::AllReduceWay::multimem_two_shot : gpu::AllReduceWay::two_shot, 4,
+                      128});
     if (collectives.missing() != 0) return 1;
     copy_from_device(values, memory.range(), memory.offset_in_range(rank));
-    if (values != std::vector<std::uint32_t>(5000, 10 * 4 * 4 * 4)) return 2;
+    if (values != std::vector<std::uint32_t>(5000, 10 * 4 * 4 * 4 * 4)) return 2;
     collectives.close(soon());
     memory.close(soon());
     return 0;

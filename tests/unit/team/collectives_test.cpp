@@ -174,7 +174,7 @@ void use_all_by_multicast(const std::shared_ptr<Team>& team) {
 }
 
 TEST(Collectives, GoByMulticastWhereAllMemoryHasIt) {
-  const NoSwitches none;
+  const NoSwitches none{};
   if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
   for (const int ranks : {1, 2, 4}) {
     TeamMachine machine(ranks, cuvmm::test::machine("h200-multicast", ranks));
@@ -184,7 +184,7 @@ TEST(Collectives, GoByMulticastWhereAllMemoryHasIt) {
 }
 
 TEST(Collectives, RefuseMulticastWhereEitherMemoryHasNone) {
-  const NoSwitches none;
+  const NoSwitches none{};
   if (!CUVMM_RESOLVE_MULTICAST) GTEST_SKIP() << "this build leaves multicast out";
   TeamMachine machine(2, cuvmm::test::machine("h200-multicast", 2));
   machine.run([&](const std::shared_ptr<Team>& team) {
