@@ -8,6 +8,7 @@
 #include "emulator/emulated_driver.hpp"
 #include "emulator/kernels/builtin_kernels.hpp"
 #include "emulator/kernels/collective_kernels.hpp"
+#include "emulator/kernels/multimem_kernels.hpp"
 #include "emulator/thread_storage.hpp"
 
 namespace cuvmm::emulator::api {
@@ -72,6 +73,7 @@ EmulatedDriver::EmulatedDriver(const Configuration& configuration)
     : machine_(MachineParts::of(configuration)), engine_(scheduling_of(configuration)) {
   for (const HostKernel& kernel : builtin_kernels()) add_kernel(kernel);
   for (const HostKernel& kernel : collective_kernels()) add_kernel(kernel);
+  for (const HostKernel& kernel : multimem_kernels()) add_kernel(kernel);
   for (const HostKernel& kernel : configuration.kernels) add_kernel(kernel);
 }
 

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <list>
-#include <mutex>
 #include <thread>
 
 #include "driver/abi.hpp"
 #include "driver/multicast_switch.hpp"
+#include "keep_for_ever.hpp"
 #include "refusal.hpp"
 #include "report_exception.hpp"
 #include "sharing/wire.hpp"
@@ -109,21 +108,6 @@ bool only_not_ready(const Votes& votes) {
   return std::all_of(votes.of_rank.begin(), votes.of_rank.end(), [](const Votes::Vote& each) {
     return each.said || each.said.failure().code == abi::CUDA_ERROR_SYSTEM_NOT_READY;
   });
-}
-
-// What may still be in use, for ever, where leak checkers see that it is on purpose.
-void keep_for_ever(std::shared_ptr<MulticastMember> member) noexcept {
-  struct Kept {
-    std::mutex mutex;
-    std::list<std::shared_ptr<MulticastMember>> all;
-  };
-  static Kept& kept = *new Kept;
-  try {
-    const std::lock_guard lock(kept.mutex);
-    kept.all.push_back(member);
-  } catch (const std::bad_alloc&) {
-    static_cast<void>(new (std::nothrow) std::shared_ptr<MulticastMember>(std::move(member)));
-  }
 }
 
 }  // namespace

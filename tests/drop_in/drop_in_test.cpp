@@ -117,10 +117,11 @@ TEST(DropIn, CarriesTheWholeTour) {
   const TemporaryDirectory directory;
   const std::string file = directory.path("file");
   std::ofstream(file, std::ios::binary) << std::string(3000000, 'x') << "end";
-  const ProgramResult result = emulate({CUVMM_PROGRAM, "tour", file, "--driver", "cuda", "--devices", "2"});
+  const ProgramResult result = emulate({CUVMM_PROGRAM, "tour", file, "--driver", "cuda", "--devices", "2"},
+                                       {"CUVMM_EMULATOR=profile=h200-multicast,devices=2,imex-channels=1"});
   EXPECT_EQ(result.status, 0) << result.output << result.errors;
   EXPECT_NE(result.output.find("Driver: CUDA driver 13.0 (libcuda.so.1)"), std::string::npos) << result.output;
-  EXPECT_NE(result.output.find("15 passed, 0 failed, 0 unavailable."), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("19 passed, 0 failed, 0 unavailable."), std::string::npos) << result.output;
 }
 
 }  // namespace

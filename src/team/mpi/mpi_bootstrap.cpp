@@ -7,12 +7,12 @@
 #include <climits>
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "backoff.hpp"
+#include "keep_for_ever.hpp"
 #include "refusal.hpp"
 
 namespace cuvmm::team {
@@ -56,14 +56,6 @@ struct Buffers {
   std::vector<Announcement> announcements;
   MPI_Comm communicator = MPI_COMM_NULL;
 };
-
-// Keeps what MPI may still touch for as long as the process lives.
-void keep_for_ever(std::shared_ptr<void> buffers) {
-  static std::mutex mutex;
-  static auto& kept = *new std::list<std::shared_ptr<void>>;
-  const std::lock_guard lock(mutex);
-  kept.push_back(std::move(buffers));
-}
 
 Result<void> require_running() {
   int initialised = 0;

@@ -760,7 +760,7 @@ TEST_F(LyingDriverMulticast, StartsNoBarrier) {
   };
   const auto launch = [&](const Lies& lies) {
     LyingDriver driver(fake_, lies);
-    for (const char* const name : {"cuvmm_tour_multimem_meet", "cuvmm_rank_barrier", "cuvmm_copy"}) {
+    for (const char* const name : {"cuvmm_multimem_meet", "cuvmm_rank_barrier", "cuvmm_copy"}) {
       CUfunction function = nullptr;
       driver.cuModuleGetFunction(&function, nullptr, name);
       EXPECT_EQ(driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr), CUDA_SUCCESS);

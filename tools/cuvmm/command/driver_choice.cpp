@@ -52,7 +52,6 @@ OpenedDriver open_emulated_driver(int devices) {
 
 emulator::Configuration configuration_of(const std::string& own, int devices, const EmulatedMachine& machine) {
   emulator::Configuration configuration = emulator::configuration_to_share(own, devices, machine.defaults);
-  configuration.kernels = machine.kernels;
   return configuration;
 }
 

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "cuvmm/driver.hpp"
-#include "emulator/host_kernel.hpp"
 
 namespace CLI {
 class App;
@@ -47,7 +45,6 @@ struct OpenedDriver {
 // What a program wants of an emulated machine beyond what the environment says: the same for all of its processes.
 struct EmulatedMachine {
   std::string defaults{};  // settings that count where the environment names neither a machine nor a profile
-  std::vector<emulator::HostKernel> kernels{};
 };
 
 // The same of a child process that ends by what it does: an emulated machine is its own, of one node, whatever the

@@ -18,7 +18,7 @@ using driver::EntryPoint;
 
 TeamDevice::TeamDevice(Gpu& gpu) : gpu_(gpu), driver_(gpu.device().driver().interface()) {
   gpu_.make_current();
-  call<EntryPoint::cuModuleLoadData>(driver_, &module_, static_cast<const void*>(multicast_kernel_image().data()));
+  call<EntryPoint::cuModuleLoadData>(driver_, &module_, static_cast<const void*>(gpu::multimem_image().data()));
   if (const abi::CUresult none = driver_.cuStreamCreate(&stream_, abi::CU_STREAM_NON_BLOCKING);
       none != abi::CUDA_SUCCESS) {
     clean_up<EntryPoint::cuModuleUnload>(driver_, module_);

@@ -1,4 +1,4 @@
-// The devices that make teams in the stops of multicast, each with the kernels of multicast_kernels.hpp.
+// The devices that make teams in the stops of multicast, each with the kernels of multimem_kernels.hpp.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,17 @@
 
 #include "cuvmm/driver.hpp"
 #include "gpu/kernel_signatures.hpp"
+#include "gpu/multimem_kernels.hpp"
 #include "tour/gpu.hpp"
-#include "tour/multicast_kernels.hpp"
 
 namespace cuvmm::tour {
+
+using gpu::MultimemAdd;
+using gpu::MultimemAlias;
+using gpu::MultimemMeet;
+using gpu::MultimemStore;
+using gpu::MultimemSum;
+using gpu::MultimemSumBfloat16;
 
 struct Visit;
 

@@ -1,4 +1,4 @@
-// The kernels of multicast_kernels.hpp for GPUs. All loops stride over the grid, so that any launch shape is right.
+// The kernels of multimem_kernels.hpp for GPUs. All loops stride over the grid, so that any launch shape is right.
 #include <cstdint>
 
 #include "cuvmm/gpu/multimem.cuh"
@@ -28,22 +28,22 @@ __device__ std::uint32_t load_acquire(const std::uint32_t* address) {
 
 }  // namespace
 
-extern "C" __global__ void cuvmm_tour_multimem_store(Four* multicast, const Four* source, Word words) {
+extern "C" __global__ void cuvmm_multimem_store(Four* multicast, const Four* source, Word words) {
   for (Word index = first_index(); index < words / 2; index += stride())
     multimem_store(multicast + index, source[index]);
 }
 
-extern "C" __global__ void cuvmm_tour_multimem_sum(const Word* multicast, Word* destination, Word words) {
+extern "C" __global__ void cuvmm_multimem_sum(const Word* multicast, Word* destination, Word words) {
   for (Word index = first_index(); index < words; index += stride())
     destination[index] = multimem_load_reduce<Operation::add>(multicast + index);
 }
 
-extern "C" __global__ void cuvmm_tour_multimem_add(Word* multicast, const Word* source, Word words) {
+extern "C" __global__ void cuvmm_multimem_add(Word* multicast, const Word* source, Word words) {
   for (Word index = first_index(); index < words; index += stride())
     multimem_reduce<Operation::add>(multicast + index, source[index]);
 }
 
-extern "C" __global__ void cuvmm_tour_multimem_sum_bf16(const Vector<BFloat16Pair, 4>* multicast,
+extern "C" __global__ void cuvmm_multimem_sum_bf16(const Vector<BFloat16Pair, 4>* multicast,
                                                         Vector<BFloat16Pair, 4>* destination, Word words) {
   for (Word index = first_index(); index < words / 2; index += stride())
     destination[index] =
@@ -51,7 +51,7 @@ extern "C" __global__ void cuvmm_tour_multimem_sum_bf16(const Vector<BFloat16Pai
 }
 
 // Each thread reads what it wrote itself, through the other address.
-extern "C" __global__ void cuvmm_tour_multimem_alias(Four* multicast, const Four* source, const volatile Word* own,
+extern "C" __global__ void cuvmm_multimem_alias(Four* multicast, const Four* source, const volatile Word* own,
                                                      Word* destination, Word words) {
   for (Word index = first_index(); index < words / 2; index += stride()) {
     multimem_store(multicast + index, source[index]);
@@ -61,7 +61,7 @@ extern "C" __global__ void cuvmm_tour_multimem_alias(Four* multicast, const Four
   }
 }
 
-extern "C" __global__ void cuvmm_tour_multimem_meet(std::uint32_t* counters, const std::uint32_t* own, Word expected,
+extern "C" __global__ void cuvmm_multimem_meet(std::uint32_t* counters, const std::uint32_t* own, Word expected,
                                                     Word most_polls, std::uint32_t* left) {
   if (first_index() != 0) return;
   proxy_fence_alias();

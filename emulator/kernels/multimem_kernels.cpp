@@ -1,29 +1,23 @@
-// The kernels of multicast_kernels.hpp for the emulated driver.
+#include "emulator/kernels/multimem_kernels.hpp"
+
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 
 #include "emulator/multimem.hpp"
-#include "tour/multicast_kernels.hpp"
+#include "gpu/multimem_kernels.hpp"
 
-namespace cuvmm::tour {
-
-// Defined in a source file that the build generates from the image.
-extern const unsigned char multicast_kernel_image_bytes[];
-extern const std::size_t multicast_kernel_image_size;
-
-std::span<const std::byte> multicast_kernel_image() noexcept {
-  return std::as_bytes(std::span(multicast_kernel_image_bytes, multicast_kernel_image_size));
-}
+namespace cuvmm::emulator {
 
 namespace {
 
-using emulator::HostKernel;
-using emulator::KernelArguments;
-using emulator::KernelCall;
-using emulator::KernelProgress;
-using emulator::KernelView;
-using namespace emulator::multimem;
+using gpu::MultimemAdd;
+using gpu::MultimemAlias;
+using gpu::MultimemMeet;
+using gpu::MultimemStore;
+using gpu::MultimemSum;
+using gpu::MultimemSumBfloat16;
+using namespace multimem;
 using u64 = std::uint64_t;
 using u32 = std::uint32_t;
 
@@ -57,7 +51,7 @@ HostKernel over_words(std::string_view name, const Form& form, Act act) {
           },
           [loads, form, act](const KernelCall& call) {
             const u64 all = call.arguments.get<u64>(2) * word;
-            const emulator::MulticastWindow& window = Accesses(call).window(0);
+            const MulticastWindow& window = Accesses(call).window(0);
             tell_write(call, loads ? 1 : 0, all);
             for (u64 offset = 0; offset < all; offset += bytes_of(form))
               act(window, offset, form, call.windows[1] + offset);
@@ -122,7 +116,7 @@ HostKernel meet_kernel() {
 
 }  // namespace
 
-std::vector<HostKernel> multicast_host_kernels() {
+std::vector<HostKernel> multimem_kernels() {
   return {over_words(MultimemStore::kernel, store_pack, store),
           over_words(MultimemSum::kernel, sum_word, load_reduce),
           over_words(MultimemAdd::kernel, add_word, reduce),
@@ -131,4 +125,4 @@ std::vector<HostKernel> multicast_host_kernels() {
           meet_kernel()};
 }
 
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::emulator

@@ -1,6 +1,5 @@
-// The kernels with which the tour touches multicast addresses: each is one multimem instruction over a range, or the
-// barrier that is made of one. For GPUs (multicast_kernels.cu) and for the emulated driver
-// (multicast_host_kernels.cpp).
+// Kernels that touch multicast addresses: each is one multimem instruction over a range, or the barrier that is made of
+// one. For GPUs (multimem_kernels.cu) and for the emulated driver (emulator/kernels/multimem_kernels.cpp).
 //
 // Content is moved in words of 8 bytes, from and to addresses that are multiples of 16; `words` is even.
 #pragma once
@@ -10,16 +9,14 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "driver/abi.hpp"
-#include "emulator/host_kernel.hpp"
 
-namespace cuvmm::tour {
+namespace cuvmm::gpu {
 
 // multimem.st: the words at `source` go to the memory of all devices.
 struct MultimemStore {
-  static constexpr std::string_view kernel = "cuvmm_tour_multimem_store";
+  static constexpr std::string_view kernel = "cuvmm_multimem_store";
   abi::CUdeviceptr multicast;
   abi::CUdeviceptr source;
   std::uint64_t words;
@@ -27,7 +24,7 @@ struct MultimemStore {
 
 // multimem.ld_reduce.add: the sums, modulo 2^64, of the words in the memory of all devices go to `destination`.
 struct MultimemSum {
-  static constexpr std::string_view kernel = "cuvmm_tour_multimem_sum";
+  static constexpr std::string_view kernel = "cuvmm_multimem_sum";
   abi::CUdeviceptr multicast;
   abi::CUdeviceptr destination;
   std::uint64_t words;
@@ -35,7 +32,7 @@ struct MultimemSum {
 
 // multimem.red.add: the words at `source` are added to those in the memory of all devices.
 struct MultimemAdd {
-  static constexpr std::string_view kernel = "cuvmm_tour_multimem_add";
+  static constexpr std::string_view kernel = "cuvmm_multimem_add";
   abi::CUdeviceptr multicast;
   abi::CUdeviceptr source;
   std::uint64_t words;
@@ -43,7 +40,7 @@ struct MultimemAdd {
 
 // multimem.ld_reduce.add.acc::f32 of bfloat16: each word holds four values, added in single precision and rounded once.
 struct MultimemSumBfloat16 {
-  static constexpr std::string_view kernel = "cuvmm_tour_multimem_sum_bf16";
+  static constexpr std::string_view kernel = "cuvmm_multimem_sum_bf16";
   abi::CUdeviceptr multicast;
   abi::CUdeviceptr destination;
   std::uint64_t words;
@@ -52,7 +49,7 @@ struct MultimemSumBfloat16 {
 // As MultimemStore; and within the same kernel, behind the proxy fence, the words go on to `destination` as they are
 // then seen at `own`, where this device's memory lies.
 struct MultimemAlias {
-  static constexpr std::string_view kernel = "cuvmm_tour_multimem_alias";
+  static constexpr std::string_view kernel = "cuvmm_multimem_alias";
   abi::CUdeviceptr multicast;
   abi::CUdeviceptr source;
   abi::CUdeviceptr own;
@@ -64,7 +61,7 @@ struct MultimemAlias {
 // waits until that in this device's memory, at `own`, has come to `expected`, or until it has looked `most_polls`
 // times. The 32-bit value at `left` becomes what the counter was then. One thread suffices.
 struct MultimemMeet {
-  static constexpr std::string_view kernel = "cuvmm_tour_multimem_meet";
+  static constexpr std::string_view kernel = "cuvmm_multimem_meet";
   abi::CUdeviceptr counters;
   abi::CUdeviceptr own;
   std::uint64_t expected;
@@ -72,9 +69,9 @@ struct MultimemMeet {
   abi::CUdeviceptr left;
 };
 
-inline constexpr std::array multicast_kernel_names{MultimemStore::kernel, MultimemSum::kernel,
-                                                   MultimemAdd::kernel,   MultimemSumBfloat16::kernel,
-                                                   MultimemAlias::kernel, MultimemMeet::kernel};
+inline constexpr std::array multimem_kernel_names{MultimemStore::kernel, MultimemSum::kernel,
+                                                  MultimemAdd::kernel,   MultimemSumBfloat16::kernel,
+                                                  MultimemAlias::kernel, MultimemMeet::kernel};
 
 // Pointers to the arguments, which must live until the launch was made.
 inline std::array<void*, 3> arguments(MultimemStore& p) noexcept {
@@ -97,9 +94,6 @@ inline std::array<void*, 5> arguments(MultimemMeet& p) noexcept {
 }
 
 // What cuModuleLoadData is given: as gpu::kernel_image(), for sm_90 and newer.
-[[nodiscard]] std::span<const std::byte> multicast_kernel_image() noexcept;
+[[nodiscard]] std::span<const std::byte> multimem_image() noexcept;
 
-// The same kernels as functions that the emulated driver runs.
-[[nodiscard]] std::vector<emulator::HostKernel> multicast_host_kernels();
-
-}  // namespace cuvmm::tour
+}  // namespace cuvmm::gpu
