@@ -109,7 +109,10 @@ TEST_F(PoolOnGpu, HalfOfAFullPoolIsStitchedFromEverySecondPiece) {
   std::printf("%zu MiB from %llu chunks in %.0f us\n", half >> 20,
               static_cast<unsigned long long>(after.remapped - before.remapped), took);
   EXPECT_EQ(after.calls.create, before.calls.create);
-  EXPECT_EQ(after.calls.map - before.calls.map, half / 64_MiB);
+  // Every chunk is moved once, but those at the ends that lie where they are wanted already.
+  EXPECT_EQ(after.calls.map - before.calls.map, after.remapped - before.remapped);
+  EXPECT_LE(after.remapped - before.remapped, half / 64_MiB);
+  EXPECT_GE(after.remapped - before.remapped, half / 64_MiB - 2);
   fill(large, half, 77, stream);
   unsigned first = 0, last = 0;
   read(large, &first, stream);
