@@ -27,7 +27,7 @@ class KernelArguments {
     const std::size_t end = index + 1 < offsets_.size() ? offsets_[index + 1] : bytes_.size();
     if (end - begin < sizeof(Value))
       throw std::out_of_range("a kernel's argument is smaller than the value read from it");
-    Value value;
+    Value value{};
     std::memcpy(&value, bytes_.data() + begin, sizeof value);
     return value;
   }

@@ -11,7 +11,7 @@ Result<std::size_t> DevicePool::borrow(std::size_t bytes, std::size_t largest, b
   const auto lender = lender_.lock();
   if (!lender) return bytes;
   std::vector<SharedPhysicalMemory> lent;
-  const Result<std::size_t> missing = lender->lend(bytes, largest, sparing, lent);
+  Result<std::size_t> missing = lender->lend(bytes, largest, sparing, lent);
   account_for(lent, true);
   std::move(lent.begin(), lent.end(), std::back_inserter(pieces));
   return missing;
@@ -54,6 +54,7 @@ void DevicePool::give_back_to_lender() {
   }
   if (const Result<void> unmapped = unmap(taken); !unmapped) report_cleanup_failure(unmapped.failure());
   std::vector<SharedPhysicalMemory> pieces;
+  pieces.reserve(taken.size());
   for (Taken& each : taken) pieces.push_back(std::move(each.memory));
   account_for(pieces, false);
   lender->account_for(pieces, true);

@@ -51,7 +51,7 @@ CUVMM_DEVICE inline void sum_packs(const Memory& memory, const AllReduce<T>& cal
     CUVMM_UNROLL
     for (int i = 0; i < at_once; ++i) {
       if (!batch.holds(i)) continue;
-      RunningSum<T> sum;
+      RunningSum<T> sum;   // NOLINT(*-member-init): started by the first value
       sum.start(sums[i]);  // of two values the order makes no difference
       sum.add(others[i]);
       sums[i] = sum.result();

@@ -12,7 +12,7 @@ namespace cuvmm::gpu {
 template <class To, class From>
 CUVMM_HOST_DEVICE inline To bits_as(const From& from) noexcept {
   static_assert(sizeof(To) == sizeof(From), "bits_as: both types must have the same size");
-  To to;
+  To to;  // NOLINT(*-member-init): filled by the next line
   memcpy(&to, &from, sizeof(To));
   return to;
 }

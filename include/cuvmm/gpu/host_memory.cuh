@@ -22,7 +22,7 @@ class HostMemory {
   // Copies of bytes, since what lies there may be of another type than it is moved as.
   template <class T>
   [[nodiscard]] T load(const T* address) const {
-    T value;
+    T value{};
     std::memcpy(&value, address, sizeof(T));
     return value;
   }
@@ -38,6 +38,7 @@ class HostMemory {
   [[nodiscard]] std::uint32_t load_acquire(const std::uint32_t* address) const {
     return __atomic_load_n(address, __ATOMIC_ACQUIRE);
   }
+  // NOLINTNEXTLINE(readability-non-const-parameter): the built-in function writes there
   void store_release(std::uint32_t* address, std::uint32_t value) const {
     __atomic_store_n(address, value, __ATOMIC_RELEASE);
   }
@@ -55,6 +56,7 @@ class HostMemory {
     __atomic_store_n(halves, std::uint64_t{line.first_flag} << 32 | line.first, __ATOMIC_RELEASE);
     __atomic_store_n(halves + 1, std::uint64_t{line.second_flag} << 32 | line.second, __ATOMIC_RELEASE);
   }
+  // NOLINTNEXTLINE(readability-non-const-parameter): likewise
   void fetch_or(std::uint32_t* address, std::uint32_t bits) const {
     __atomic_fetch_or(address, bits, __ATOMIC_RELAXED);
   }

@@ -124,7 +124,7 @@ CUVMM_DEVICE inline void sum_staged(const Memory& memory, const Delivery<T>& del
     CUVMM_UNROLL
     for (int i = 0; i < at_once; ++i) {
       if (!batch.holds(i)) continue;
-      RunningSum<T> sum;
+      RunningSum<T> sum;   // NOLINT(*-member-init): started by the first value
       sum.start(sums[i]);  // of two values the order makes no difference
       sum.add(others[i]);
       sums[i] = sum.result();
@@ -165,7 +165,7 @@ CUVMM_DEVICE inline void deliver(const Memory& memory, const Block& block, const
   for_each_index_behind(block, whole, delivery.part.end - delivery.part.begin, [&](std::uint64_t i) {
     const std::uint32_t rank = call.team.rank;
     const Pack mine = content.load(memory, call.inputs[rank], delivery.part.begin + i);
-    RunningSum<T> sum;
+    RunningSum<T> sum;  // NOLINT(*-member-init): started by the first value
     for (std::uint32_t from = 0; from < call.team.ranks; ++from) {
       const Pack pack = from == rank ? mine : memory.load(delivery.buffer(from) + i);
       from == 0 ? sum.start(pack) : sum.add(pack);

@@ -51,7 +51,11 @@ struct Summation<std::uint64_t> {
   CUVMM_HOST_DEVICE static std::uint64_t narrow(Sum sum) noexcept { return sum; }
 };
 
-// The sum of as many values as there is room for in a Raw: a Pack, or the 8 bytes of a Line.
+// How many values of a type there is room for in a Raw: a Pack, or the 8 bytes of a Line.
+template <class Raw, class T>
+inline constexpr int values_in = static_cast<int>(sizeof(Raw) / sizeof(T));  // NOLINT(bugprone-sizeof-expression)
+
+// The sum of that many values.
 template <class T, class Raw = Pack>
 class RunningSum {
  public:
@@ -74,7 +78,7 @@ class RunningSum {
   }
 
  private:
-  static constexpr int width = static_cast<int>(sizeof(Raw) / sizeof(T));
+  static constexpr int width = values_in<Raw, T>;
   using Values = Vector<T, width>;
   typename Summation<T>::Sum sums_[width];
 };
@@ -85,7 +89,7 @@ namespace detail {
 // `left` ones that there are is zeros.
 template <class Raw, class T, class Memory>
 CUVMM_DEVICE inline Raw load_raw(const Memory& memory, const T* values, std::uint64_t left) {
-  constexpr int width = static_cast<int>(sizeof(Raw) / sizeof(T));
+  constexpr int width = values_in<Raw, T>;
   if (left >= width && reinterpret_cast<std::uintptr_t>(values) % sizeof(Raw) == 0)
     return memory.load(reinterpret_cast<const Raw*>(values));
   Vector<T, width> some{};
@@ -96,7 +100,7 @@ CUVMM_DEVICE inline Raw load_raw(const Memory& memory, const T* values, std::uin
 }
 template <class T, class Raw, class Memory>
 CUVMM_DEVICE inline void store_raw(const Memory& memory, T* values, std::uint64_t left, const Raw& raw) {
-  constexpr int width = static_cast<int>(sizeof(Raw) / sizeof(T));
+  constexpr int width = values_in<Raw, T>;
   if (left >= width && reinterpret_cast<std::uintptr_t>(values) % sizeof(Raw) == 0)
     return memory.store(reinterpret_cast<Raw*>(values), raw);
   const auto some = bits_as<Vector<T, width>>(raw);
@@ -121,8 +125,8 @@ CUVMM_DEVICE inline Pack multimem_sum(const Memory& memory, const Pack* multicas
     const auto* const vector = reinterpret_cast<const Vector<T, 4>*>(multicast);
     return bits_as<Pack>(memory.template multimem_load_reduce<add, relaxed, system, Accumulation::own>(vector));
   } else {
-    constexpr int width = static_cast<int>(sizeof(Pack) / sizeof(T));
-    Vector<T, width> sums;
+    constexpr int width = values_in<Pack, T>;
+    Vector<T, width> sums;  // NOLINT(*-member-init): filled below
     CUVMM_UNROLL
     for (int i = 0; i < width; ++i)
       sums.values[i] = memory.template multimem_load_reduce<add, relaxed, system, Accumulation::own>(
