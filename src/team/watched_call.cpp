@@ -97,7 +97,7 @@ class WatchedCall::State {
 };
 
 Result<WatchedCall> WatchedCall::start(std::string what, std::function<Result<void>()> work) try {
-  auto state = std::make_shared<State>(what);
+  auto state = std::make_shared<State>(std::move(what));
   state->thread = std::thread([state, moved = std::move(work)]() mutable {
     ::pthread_setname_np(::pthread_self(), thread_name);
     state->run(std::move(moved));

@@ -50,7 +50,8 @@ void expect_refused(const std::function<void()>& work, ErrorKind kind, const std
 
 std::vector<std::uint8_t> bytes_of_rank(std::uint32_t rank, std::size_t count) {
   std::vector<std::uint8_t> bytes(count);
-  for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::uint8_t>(i * 31 + i / 251 + rank * 97);
+  for (std::size_t i = 0; i < count; ++i)
+    bytes[i] = static_cast<std::uint8_t>(i * 31 + i / 251 + std::size_t{rank} * 97);
   return bytes;
 }
 
@@ -375,8 +376,8 @@ TEST_F(MultimemOnEmulatedDevices, WithoutAMulticastAddressItIsRefusedBeforeTheDr
 TEST_F(CollectivesOnEmulatedDevices, ATeamWithoutMulticastSaysWhyAndWorks) {
   struct Without {
     emulator::Configuration configuration;
-    const char* variable;
-    const char* words;
+    const char* variable = nullptr;
+    const char* words = "";
   };
   const Without all[] = {{cuvmm::test::machine("h200-580", 2), nullptr, ""},
                          {multicast_machine(2), "CUVMM_MULTICAST", "CUVMM_MULTICAST"},

@@ -47,6 +47,7 @@ class EmulatedTeam {
         counts(std::make_shared<driver::CountingDriver>(machine.interface())),
         driver(Driver::wrap(counts)) {
     std::vector<DeviceOrdinal> devices;
+    devices.reserve(static_cast<std::size_t>(configuration.devices));
     for (int ordinal = 0; ordinal < configuration.devices; ++ordinal) devices.emplace_back(ordinal);
     team.emplace(driver, devices, options);
   }

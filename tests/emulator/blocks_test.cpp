@@ -319,7 +319,7 @@ TEST(Blocks, GoOnInOtherThreads) {
     const auto begin = call.arguments.get<std::uint64_t>(0);
     auto last = std::this_thread::get_id();
     for (int count = 0; count < 200; ++count) {
-      add_to(call, begin + 4 * call.block, 1);
+      add_to(call, begin + std::uint64_t{4} * call.block, 1);
       call.memory.give_way();
       if (std::this_thread::get_id() != last) ++changes;
       last = std::this_thread::get_id();
@@ -329,7 +329,7 @@ TEST(Blocks, GoOnInOtherThreads) {
   EXPECT_EQ(launch(cuda, nullptr, 4, range), CUDA_SUCCESS);
   std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a worker begins, this thread helps from now on
   EXPECT_ANSWER(SUCCESS, *cuda, cuCtxSynchronize());
-  for (unsigned block = 0; block < 4; ++block) EXPECT_EQ(word(cuda, range + 4 * block), 200U);
+  for (unsigned block = 0; block < 4; ++block) EXPECT_EQ(word(cuda, range + std::uint64_t{4} * block), 200U);
 }
 
 }  // namespace

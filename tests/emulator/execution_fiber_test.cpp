@@ -47,7 +47,7 @@ TEST(Fibers, AreUnwoundWhereTheyStand) {
   const auto held = std::make_shared<int>(0);
   {
     Fiber begun([held](Fiber& self) {
-      const auto on_its_stack = held;
+      const auto on_its_stack = held;  // NOLINT(performance-unnecessary-copy-initialization): to be given back
       while (true) self.give_way();
     });
     const Fiber never_begun([held](Fiber&) { FAIL() << "nobody resumed it"; });

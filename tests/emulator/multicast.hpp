@@ -36,7 +36,7 @@ class Team {
     EXPECT_EQ(cuda->cuMulticastCreate(&object, &properties), CUDA_SUCCESS) << cuda->explanation();
   }
 
-  void join_all() {
+  void join_all() const {
     for (int device = 0; device < devices; ++device)
       EXPECT_EQ(cuda->cuMulticastAddDevice(object, device), CUDA_SUCCESS) << cuda->explanation();
   }

@@ -164,6 +164,7 @@ TEST_F(PoolOnGpu, SixteenThreadsOnEightStreamsEach) {
         const CurrentContext context(device_);
         std::mt19937_64 random(thread);
         std::vector<CUstream> streams;
+        streams.reserve(8);
         for (int count = 0; count < 8; ++count) streams.push_back(stream());
         struct Held {
           DeviceAddress address;

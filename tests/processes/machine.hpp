@@ -105,7 +105,7 @@ class Actor {
   };
 
   // With these settings instead of the machine's; with these variables beside the test's.
-  explicit Actor(const Machine& machine, std::string settings = {}, std::vector<std::string> environment = {})
+  explicit Actor(const Machine& machine, const std::string& settings = {}, std::vector<std::string> environment = {})
       : errors_(machine.scratch("errors-" + std::to_string(next_number()))) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
@@ -205,6 +205,7 @@ class Actor {
     for (char** each = environ; *each != nullptr; ++each)
       if (const std::string_view setting(*each); !setting.starts_with("CUVMM_")) environment.emplace_back(setting);
     std::vector<char*> pointers;
+    pointers.reserve(environment.size() + 1);
     for (std::string& setting : environment) pointers.push_back(setting.data());
     pointers.push_back(nullptr);
     std::string program = CUVMM_ACTOR;

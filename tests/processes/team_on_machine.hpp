@@ -46,6 +46,7 @@ inline std::vector<int> run_processes(int size, const std::function<int(int rank
   ranks.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) ranks.emplace_back([&, rank] { return work(rank); });
   std::vector<int> answers;
+  answers.reserve(ranks.size());
   for (ChildProcess& each : ranks) answers.push_back(each.wait());
   return answers;
 }

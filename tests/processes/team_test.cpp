@@ -62,7 +62,7 @@ TEST(TeamOfProcesses, SumsUpWhatAllRanksHave) {
                            gpu::AllReduceWay::staged_two_shot, gpu::AllReduceWay::two_shot})
       collectives.all_reduce<std::uint32_t>(nullptr, {memory, 0}, {memory, 0}, values.size(),
                                             AllReducePlan{way, 4, 128});
-    if (collectives.can_meet_by_multicast() != static_cast<bool>(CUVMM_RESOLVE_MULTICAST)) return 3;
+    if (collectives.can_meet_by_multicast() != (CUVMM_RESOLVE_MULTICAST != 0)) return 3;
     collectives.all_reduce<std::uint32_t>(
         nullptr, {memory, 0}, {memory, 0}, values.size(),
         AllReducePlan{CUVMM_RESOLVE_MULTICAST ? gpu::AllReduceWay::multimem_two_shot : gpu::AllReduceWay::two_shot, 4,

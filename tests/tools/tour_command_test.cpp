@@ -477,11 +477,14 @@ TEST_F(TourCommand, MakesTeamsOfTwoFourAndEight) {
     for (const int rank : {0, ranks - 1}) {
       const std::string team = "a team of " + std::to_string(ranks) + ": ";
       const std::string device = "device " + std::to_string(rank);
-      EXPECT_TRUE(has_check(eight, team + "what " + device + " stores is in the memory of device 0"));
-      EXPECT_TRUE(has_check(eight, team + "the sum of all shares is the input on " + device));
-      EXPECT_TRUE(has_check(eight, team + "that sum, stored to all, is the input on " + device));
-      EXPECT_TRUE(has_check(eight, team + "shares that all add in memory are the input on " + device));
-      EXPECT_TRUE(has_check(eight, team + "all have come when " + device + " leaves the barrier"));
+      const auto has = [&](std::string_view before, std::string_view behind) {
+        return has_check(eight, std::string(team).append(before).append(device).append(behind));
+      };
+      EXPECT_TRUE(has("what ", " stores is in the memory of device 0"));
+      EXPECT_TRUE(has("the sum of all shares is the input on ", ""));
+      EXPECT_TRUE(has("that sum, stored to all, is the input on ", ""));
+      EXPECT_TRUE(has("shares that all add in memory are the input on ", ""));
+      EXPECT_TRUE(has("all have come when ", " leaves the barrier"));
     }
   for (const std::string touch : {"ordinary store to", "ordinary load from", "a copy to", "a memset of"})
     EXPECT_TRUE(has_check(eight, touch + " a multicast address faults")) << touch;
