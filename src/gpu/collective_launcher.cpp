@@ -8,7 +8,15 @@ namespace cuvmm::gpu {
 using driver::call;
 using driver::EntryPoint;
 
-CollectiveLauncher::CollectiveLauncher(const Device& device) : device_(device) {
+CollectiveLauncher::HeldContext::HeldContext(const Device& device) : device_(device) {
+  CUctx_st* context = nullptr;
+  call<EntryPoint::cuDevicePrimaryCtxRetain>(device_.driver().interface(), &context, device_.handle());
+}
+CollectiveLauncher::HeldContext::~HeldContext() {
+  clean_up<EntryPoint::cuDevicePrimaryCtxRelease>(device_.driver().interface(), device_.handle());
+}
+
+CollectiveLauncher::CollectiveLauncher(const Device& device) : device_(device), context_(device) {
   const CurrentContext own(device_);
   call<EntryPoint::cuModuleLoadData>(device_.driver().interface(), &module_, collective_image().data());
 }

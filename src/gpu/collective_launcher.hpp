@@ -62,7 +62,22 @@ class CollectiveLauncher {
   void launch_bytes(abi::CUstream stream, std::string_view kernel, void* arguments, const CollectiveShape& shape);
   abi::CUfunction function(std::string_view kernel);
 
+  // The primary context, which ends with the last who holds it, and with it all modules and streams.
+  class HeldContext {
+   public:
+    explicit HeldContext(const Device& device);
+    ~HeldContext();
+    HeldContext(const HeldContext&) = delete;
+    HeldContext& operator=(const HeldContext&) = delete;
+    HeldContext(HeldContext&&) = delete;
+    HeldContext& operator=(HeldContext&&) = delete;
+
+   private:
+    Device device_;
+  };
+
   Device device_;
+  HeldContext context_;
   abi::CUmodule module_ = nullptr;
   std::map<std::string, abi::CUfunction, std::less<>> functions_;
 };

@@ -57,9 +57,7 @@ struct DeviceTeam::Member {
 
 DeviceTeam::DeviceTeam(const Driver& driver, std::span<const DeviceOrdinal> devices, const DeviceTeamOptions& options)
     : driver_(driver), options_(options) {
-  if (devices.empty() || devices.size() > max_ranks)
-    raise(invalid_use("DeviceTeam", "devices: " + std::to_string(devices.size()),
-                      "A team has 1 to " + std::to_string(max_ranks) + " ranks", "Name that many devices"));
+  if (const auto refusal = refusal_of("DeviceTeam", options, devices.size())) raise(*refusal);
   const MeetingMemory meeting(options, static_cast<std::uint32_t>(devices.size()));
   std::size_t multicast_bytes = 0;
   if (options.multicast) {

@@ -4,24 +4,31 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 
+#include "cuvmm/error.hpp"
 #include "cuvmm/gpu/collective_team.cuh"
 #include "cuvmm/units.hpp"
 
 namespace cuvmm::gpu {
 
-// What a team of ranks has room for.
+// What a team of ranks has room for. See refusal_of().
 struct CollectiveOptions {
   std::uint32_t blocks = 132;             // of one call at most
   std::uint32_t lines_per_block = 2048;   // for small content (flagged_capacity())
-  std::size_t staging_bytes = 64U << 20;  // for what one rank writes to another at once (staged_capacity()); 16 n
+  std::size_t staging_bytes = 64U << 20;  // for what one rank writes to another at once (staged_capacity())
   std::chrono::nanoseconds time_limit = std::chrono::seconds(5);  // of a wait for another rank
   bool multicast = false;  // whether to have multicast addresses as well, where all devices can
 };
 
-// The same on all ranks. First comes what is reached by multicast, where the team has that; the first zero_bytes() have
-// to be zeros before any rank's first call.
+// What is wrong with them, for that many ranks (InvalidUse, with the way out), or nothing.
+[[nodiscard]] std::optional<Failure> refusal_of(std::string_view call, const CollectiveOptions& options,
+                                                std::size_t ranks);
+
+// For options that are not refused. The same on all ranks. First comes what is reached by multicast, where the team has
+// that; the first zero_bytes() have to be zeros before any rank's first call.
 class MeetingMemory {
  public:
   MeetingMemory(const CollectiveOptions& options, std::uint32_t ranks) noexcept

@@ -46,10 +46,8 @@ Bytes encode(const CollectivesOptions& options) {
 
 // What this rank can tell before the others.
 Result<Bytes> request(const Team& team, const CollectivesOptions& options) {
-  if (team.size() <= static_cast<int>(gpu::max_ranks) && options.blocks != 0) return encode(options);
-  return invalid_use(creating, fmt::format("ranks = {}, blocks = {}", team.size(), options.blocks),
-                     fmt::format("Collectives are of {} ranks at most, in one block at least", gpu::max_ranks),
-                     "Make the team smaller, and give CollectivesOptions::blocks");
+  if (auto refusal = gpu::refusal_of(creating, room(options), static_cast<std::size_t>(team.size()))) return *refusal;
+  return encode(options);
 }
 
 // A shape for that many bytes: 16 at once a thread, as far as there are blocks.
@@ -80,6 +78,7 @@ class Collectives::Impl {
 
   [[nodiscard]] gpu::Team team() const {
     std::vector<DeviceAddress> of;
+    of.reserve(static_cast<std::size_t>(meeting_.team()->size()));
     for (int rank = 0; rank < meeting_.team()->size(); ++rank) of.push_back(meeting_.address(rank));
     return layout_.team(static_cast<std::uint32_t>(meeting_.team()->rank()), of,
                         meeting_.multicast_address().value_or(DeviceAddress()));
@@ -97,7 +96,10 @@ class Collectives::Impl {
 
   // Where the ranks' bytes are, of `size` bytes each: refused where they are not within the parts.
   template <class T>
-  void find(const SymmetricBytes& bytes, std::size_t size, T* (&addresses)[gpu::max_ranks]) const {
+  void find(const char* call, const SymmetricBytes& bytes, std::size_t size, T* (&addresses)[gpu::max_ranks]) const {
+    if (bytes.memory.team() != meeting_.team())
+      raise(invalid_use(call, {}, "Collectives work on symmetric memory of their own team",
+                        "Create both of the same std::shared_ptr<Team>"));
     for (int rank = 0; rank < meeting_.team()->size(); ++rank) {
       addresses[rank] = bytes.memory.address(rank, bytes.offset).template as_pointer<T>();
       (void)bytes.memory.address(rank, size <= bytes.memory.size() ? bytes.offset + size : size);
@@ -139,6 +141,7 @@ Collectives::~Collectives() {
 
 Result<Collectives> Collectives::try_create(const std::shared_ptr<Team>& team, const CollectivesOptions& options,
                                             const Deadline& deadline) {
+  if (!team) return owns_nothing(creating, "team");
   const auto said = team->try_agree("collectives: request", request(*team, options), deadline);
   if (!said) return said.failure();
   for (std::size_t rank = 1; rank < said->size(); ++rank)
@@ -167,13 +170,14 @@ Collectives::Impl& Collectives::impl(const char* call) const {
 template <class T>
 void Collectives::all_reduce(CUstream_st* stream, const SymmetricBytes& input, const SymmetricBytes& output,
                              std::size_t count, const std::optional<AllReducePlan>& plan) {
-  Impl& own = impl("Collectives::all_reduce");
+  constexpr const char* name = "Collectives::all_reduce";
+  Impl& own = impl(name);
   gpu::AllReduce<T> call{};
   call.team = own.team();
   call.count = count;
   const std::size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
-  own.find(input, bytes, call.inputs);
-  own.find(output, bytes, call.outputs);
+  own.find(name, input, bytes, call.inputs);
+  own.find(name, output, bytes, call.outputs);
   call.multicast_input = Impl::find_multicast<const T>(input, bytes);
   call.multicast_output = Impl::find_multicast<T>(output, bytes);
   gpu::AllReduceChoice choice = gpu::choose_all_reduce(call.team, bytes);
@@ -195,14 +199,15 @@ template void Collectives::all_reduce<std::uint64_t>(CUstream_st*, const Symmetr
 
 void Collectives::broadcast(CUstream_st* stream, int root, const SymmetricBytes& input, const SymmetricBytes& output,
                             std::size_t bytes, bool multicast) {
-  Impl& own = impl("Collectives::broadcast");
+  constexpr const char* name = "Collectives::broadcast";
+  Impl& own = impl(name);
   const std::uint8_t* inputs[gpu::max_ranks] = {};
   gpu::Broadcast call{};
   call.team = own.team();
   call.root = static_cast<std::uint32_t>(root);
   call.bytes = bytes;
-  own.find(input, bytes, inputs);
-  own.find(output, bytes, call.outputs);
+  own.find(name, input, bytes, inputs);
+  own.find(name, output, bytes, call.outputs);
   if (call.root < call.team.ranks) call.input = inputs[call.root];
   call.multicast_output = Impl::find_multicast<std::uint8_t>(output, bytes);
   own.launcher_.broadcast(stream, call, shape_for(call.team, bytes), multicast);
@@ -210,14 +215,15 @@ void Collectives::broadcast(CUstream_st* stream, int root, const SymmetricBytes&
 
 void Collectives::all_gather(CUstream_st* stream, const SymmetricBytes& input, const SymmetricBytes& output,
                              std::size_t bytes, bool multicast) {
-  Impl& own = impl("Collectives::all_gather");
+  constexpr const char* name = "Collectives::all_gather";
+  Impl& own = impl(name);
   gpu::AllGather call{};
   call.team = own.team();
   call.bytes = bytes;
   const std::size_t ranks = call.team.ranks;
-  own.find(input, bytes, call.inputs);
+  own.find(name, input, bytes, call.inputs);
   const std::size_t all = bytes > SIZE_MAX / ranks ? SIZE_MAX : bytes * ranks;
-  own.find(output, all, call.outputs);
+  own.find(name, output, all, call.outputs);
   call.multicast_output = Impl::find_multicast<std::uint8_t>(output, all);
   own.launcher_.all_gather(stream, call, shape_for(call.team, bytes), multicast);
 }

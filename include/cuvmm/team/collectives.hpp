@@ -15,10 +15,10 @@ namespace cuvmm::team {
 
 // The same on all ranks.
 struct CollectivesOptions {
-  std::uint32_t blocks = 132;                          // of one call at most: no more than a device runs at once
-  std::uint32_t lines_per_block = 2048;                // of 8 bytes of small content
-  std::size_t staging_bytes = 64U << 20;               // for what one rank writes to another at once
-  std::chrono::nanoseconds time_limit{5'000'000'000};  // of a wait of a kernel for another rank
+  std::uint32_t blocks = 132;             // of one call at most, to 65,535: no more than a device runs at once
+  std::uint32_t lines_per_block = 2048;   // of 8 bytes of small content, 1 to 2^20
+  std::size_t staging_bytes = 64U << 20;  // for what one rank writes to another at once; a multiple of 16, to 2^40
+  std::chrono::nanoseconds time_limit{5'000'000'000};  // of a wait of a kernel for another rank; more than 0
   Multicast multicast = Multicast::never;              // whether ranks may meet by it
 };
 

@@ -131,6 +131,67 @@ TEST(Collectives, RefuseArgumentsBeforeTheDriverIsAsked) {
   EXPECT_TRUE(machine.nothing_live());
 }
 
+TEST(Collectives, RefuseOptionsWithWhichSizesRunOverOrWaitsDoNotEnd) {
+  expect_failure(Collectives::try_create(nullptr, {}, soon()), ErrorKind::invalid_use, {"team"});
+  TeamMachine machine(2);
+  machine.run([&](const std::shared_ptr<Team>& team) {
+    const auto refused = [&](auto change, const std::string& word) {
+      auto options = small_room();
+      change(options);
+      expect_failure(Collectives::try_create(team, options, soon()), ErrorKind::invalid_use, {word});
+    };
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{15}, std::size_t{24}, SIZE_MAX, SIZE_MAX / 2 - 14})
+      refused([&](auto& options) { options.staging_bytes = bytes; }, "staging_bytes");
+    for (const std::uint32_t count : {0U, 65'536U, 1U << 28})
+      refused([&](auto& options) { options.blocks = count; }, "blocks");
+    for (const std::uint32_t count : {0U, 1U << 31})
+      refused([&](auto& options) { options.lines_per_block = count; }, "lines");
+    for (const int limit : {0, -1})
+      refused([&](auto& options) { options.time_limit = std::chrono::nanoseconds(limit); }, "time_limit");
+    auto options = small_room();
+    options.staging_bytes = 16;
+    Collectives::create(team, options, soon()).close(soon());
+  });
+  EXPECT_TRUE(machine.nothing_live());
+}
+
+TEST(Collectives, RefuseMemoryOfAnotherTeam) {
+  TeamMachine machine(2);
+  machine.run([&](const std::shared_ptr<Team>& team) {
+    auto own = SymmetricMemory::create(team, 4096, {}, soon());
+    auto collectives = Collectives::create(team, small_room(), soon());
+    auto alone = SocketBootstrap::within_process(1);
+    const auto other = Team::assemble(std::move(alone.front()), team->device(), soon());
+    auto foreign = SymmetricMemory::create(other, 4096, {}, soon());
+    EXPECT_THROW(collectives.all_reduce<float>(nullptr, {foreign}, {own}, 8), InvalidUse);
+    EXPECT_THROW(collectives.all_reduce<float>(nullptr, {own}, {foreign}, 8), InvalidUse);
+    EXPECT_THROW(collectives.broadcast(nullptr, 0, {foreign}, {own}, 8), InvalidUse);
+    EXPECT_THROW(collectives.all_gather(nullptr, {own}, {foreign}, 8), InvalidUse);
+    collectives.all_reduce<float>(nullptr, {own}, {own}, 8);
+    EXPECT_EQ(collectives.missing(), 0U);
+    foreign.close(soon());
+    collectives.close(soon());
+    own.close(soon());
+  });
+  EXPECT_TRUE(machine.nothing_live());
+}
+
+// The kernels stay loaded although nobody else holds the device's primary context.
+TEST(Collectives, NeedNoContextOfTheCallers) {
+  TeamMachine machine(2);
+  run_team(2, [&](std::unique_ptr<SocketBootstrap> bootstrap) {
+    const int rank = bootstrap->rank();
+    const auto team = Team::assemble(std::move(bootstrap), machine.device(rank), soon());
+    auto memory = SymmetricMemory::create(team, 4096, {}, soon());
+    auto collectives = Collectives::create(team, small_room(), soon());
+    collectives.all_reduce<float>(nullptr, {memory}, {memory}, 8);
+    EXPECT_EQ(collectives.missing(), 0U);
+    collectives.close(soon());
+    memory.close(soon());
+  });
+  EXPECT_TRUE(machine.nothing_live());
+}
+
 // The call ends, and says who was missing; destruction waits for no rank.
 TEST(Collectives, NameARankThatDoesNotCome) {
   TeamMachine machine(3);
