@@ -48,7 +48,12 @@ Pool& pool_of(cuvmm_pool* handle, std::string_view call) {
 
 std::vector<DeviceOrdinal> ordinals(const int* devices, std::size_t count, std::string_view argument) {
   std::vector<DeviceOrdinal> all;
-  if (count == 0) return all;
+  if (count == 0) {
+    if (devices != nullptr)
+      raise(cuvmm::invalid_use("cuvmm_pool_options", fmt::format("{} is not null, their count is 0", argument),
+                               "Where devices are given, so is how many they are", "Pass the count, or null"));
+    return all;
+  }
   const int& first = required(devices, "cuvmm_pool_options", argument);
   std::transform(&first, &first + count, std::back_inserter(all), [](int device) { return DeviceOrdinal{device}; });
   return all;

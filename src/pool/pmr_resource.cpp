@@ -34,6 +34,19 @@ class NoMemory : public std::bad_alloc {
   raise(failure);
 }
 
+// For what no driver could serve, whatever it holds.
+void check_addressable(std::size_t bytes, std::size_t alignment) {
+  constexpr std::size_t most = std::size_t{1} << 49;  // addresses that devices have
+  if (bytes <= most && (alignment <= most || !is_power_of_two(alignment))) return;
+  Failure failure;
+  failure.kind = ErrorKind::out_of_address_space;
+  failure.call = "HostMemoryResource::allocate";
+  failure.arguments = fmt::format("bytes = {}, alignment = {}", bytes, alignment);
+  failure.rule = "Devices have no more than 2^49 addresses";
+  failure.way_out = "Ask for less";
+  throw NoMemory(failure);
+}
+
 void check(const HostMemoryOptions& options) {
   if (options.location.kind == LocationKind::device)
     raise(invalid_use("HostMemoryResource", fmt::format("location = {}", to_string(options.location)),
@@ -64,12 +77,14 @@ class HostMemoryResource::Impl {
   }
 
  private:
+  using Sizes = std::map<std::size_t, std::size_t>;
+
   [[nodiscard]] MappedRangeOptions range_options(std::size_t capacity, std::size_t alignment) const;
   void* allocate_large(std::size_t bytes, std::size_t alignment);
   void grow(std::size_t bytes);
   void take_in(std::size_t from);
-  [[nodiscard]] Failure not_live(const void* pointer) const {
-    return invalid_use("HostMemoryResource::deallocate", fmt::format("pointer = {}", pointer),
+  [[nodiscard]] Failure not_live(const void* pointer, std::size_t bytes) const {
+    return invalid_use("HostMemoryResource::deallocate", fmt::format("pointer = {}, bytes = {}", pointer, bytes),
                        "Nothing of that size is allocated there", "Deallocate each pointer once, with its size");
   }
 
@@ -83,6 +98,7 @@ class HostMemoryResource::Impl {
 
   mutable std::mutex mutex_;  // guards what follows; held while no driver is called
   pool::Holes holes_;
+  Sizes packed_sizes_;  // of what is allocated there, by its offset
   std::map<DeviceAddress, MappedRange> large_;
   std::size_t mapped_ = 0;       // bytes of packed_
   std::size_t large_bytes_ = 0;  // bytes of all ranges in large_
@@ -100,13 +116,18 @@ MappedRangeOptions HostMemoryResource::Impl::range_options(std::size_t capacity,
 }
 
 void* HostMemoryResource::Impl::allocate(std::size_t bytes, std::size_t alignment) {
+  check_addressable(bytes, alignment);
   const std::size_t granularity = packed_.granularity();
   if (bytes >= options_.large_from || alignment > granularity) return allocate_large(bytes, alignment);
   const std::size_t rounded = align_up(std::max<std::size_t>(bytes, 1), unit);
+  Sizes made{{0, rounded}};  // beforehand, so that nothing fails once there is a place
   const auto take = [&]() -> std::optional<DeviceAddress> {
     const std::lock_guard lock(mutex_);
     const auto found = holes_.take(rounded, std::max(alignment, unit), unit);
     if (!found) return std::nullopt;
+    auto entry = made.extract(made.begin());
+    entry.key() = *found;
+    packed_sizes_.insert(std::move(entry));
     live_ += rounded;
     return packed_.address() + *found;
   };
@@ -159,6 +180,7 @@ void HostMemoryResource::Impl::deallocate(void* pointer, std::size_t bytes) noex
     decltype(large_)::node_type gone;  // after the lock
     const std::lock_guard lock(mutex_);
     if (auto found = large_.find(address); found != large_.end()) {
+      if (found->second.size() != std::max<std::size_t>(bytes, 1)) raise(not_live(pointer, bytes));
       large_bytes_ -= found->second.mapped_bytes();
       live_ -= found->second.mapped_bytes();
       gone = large_.extract(found);
@@ -166,9 +188,11 @@ void HostMemoryResource::Impl::deallocate(void* pointer, std::size_t bytes) noex
     }
     const std::size_t rounded = align_up(std::max<std::size_t>(bytes, 1), unit);
     const std::size_t offset = address.value - packed_.address().value;
-    if (address < packed_.address() || offset % unit != 0 || offset >= mapped_ || rounded > mapped_ - offset ||
-        !holes_.give({offset, rounded}))
-      raise(not_live(pointer));
+    const auto found = packed_sizes_.find(offset);
+    if (address < packed_.address() || found == packed_sizes_.end() || found->second != rounded)
+      raise(not_live(pointer, bytes));
+    static_cast<void>(holes_.give({offset, rounded}));
+    packed_sizes_.erase(found);
     live_ -= rounded;
   } catch (...) {
     report_current_exception("HostMemoryResource::deallocate");

@@ -84,8 +84,7 @@ class SynchronousAllocations::Impl {
   }
 
   void free(DeviceAddress address) {
-    const auto found = pool_.describe(address);
-    if (!found || found->offset != 0 || found->stream != stream_)
+    if (!owns(address))
       raise(invalid_use("SynchronousAllocations::free", fmt::format("address = {:#x}", address.value),
                         "No allocation of these begins there: it was freed before, or never given out",
                         "Pass an address that allocate() returned"));
@@ -94,6 +93,10 @@ class SynchronousAllocations::Impl {
     pool_.free(address, stream_);
   }
 
+  [[nodiscard]] bool owns(DeviceAddress address) const {
+    const auto found = pool_.describe(address);
+    return found && found->offset == 0 && found->stream == stream_;
+  }
   [[nodiscard]] Pool& pool() const noexcept { return pool_; }
   [[nodiscard]] DeviceOrdinal device() const noexcept { return context_.device().ordinal(); }
 
@@ -126,6 +129,10 @@ DeviceAddress SynchronousAllocations::allocate(std::size_t bytes) {
 
 void SynchronousAllocations::free(DeviceAddress address) {
   owned(impl_, "SynchronousAllocations::free", "allocations").free(address);
+}
+
+bool SynchronousAllocations::owns(DeviceAddress address) const {
+  return owned(impl_, "SynchronousAllocations::owns", "allocations").owns(address);
 }
 
 Pool& SynchronousAllocations::pool() const {

@@ -98,6 +98,19 @@ TEST(ReplayCommand, FitsIntoWhatIsLiveAtMost) {
   EXPECT_TRUE(contains(page.output, "3 chunks of 2 MiB are enough, which is 100.0 %")) << page.output;
 }
 
+TEST(ReplayCommand, TellsWhatDoesNotFitIntoTheLimit) {
+  const Words words{sample("intervals.csv"), "--fit", "--scale", "100", "--limit-mib", "100"};
+  const Json json = json_of(words);
+  EXPECT_EQ(json["fit"]["fits"], false);
+  EXPECT_EQ(json["fit"]["physical_bytes"], 600 << 20);
+  EXPECT_GE(json["allocators"].size(), 3U);
+  const ProgramResult page = replay(words);
+  EXPECT_EQ(page.status, 0) << page.errors;
+  EXPECT_TRUE(contains(page.output, "300 chunks of 2 MiB are needed")) << page.output;
+  EXPECT_TRUE(contains(page.output, "600 MiB does not fit in the limit of ")) << page.output;
+  EXPECT_EQ(json_of({sample("intervals.csv"), "--fit", "--scale", "100", "--limit-mib", "600"})["fit"]["fits"], true);
+}
+
 TEST(ReplayCommand, WritesAPicture) {
   const TemporaryDirectory directory;
   const std::string path = directory.path("memory.html");
@@ -116,6 +129,29 @@ TEST(ReplayCommand, WritesTheTraceAsItIsReplayed) {
   EXPECT_EQ(again["trace"]["peak_live_bytes"], json["trace"]["peak_live_bytes"]);
   EXPECT_EQ(again["allocators"][2], json["allocators"][2]);
   EXPECT_TRUE(contains(refusal({sample("ten.csv"), "--history", directory.path("none/x")}), "cannot be written"));
+}
+
+TEST(ReplayCommand, KeepsTheTraceAndEachResult) {
+  const TemporaryDirectory directory;
+  const std::string trace = directory.path("trace.csv");
+  std::filesystem::copy_file(sample("history.csv"), trace);
+  const std::string before = content_of(trace);
+  const std::string link = directory.path("link"), hard_link = directory.path("hard_link");
+  std::filesystem::create_symlink(trace, link);
+  std::filesystem::create_hard_link(trace, hard_link);
+  for (const std::string& path : {trace, directory.path("./trace.csv"), link, hard_link})
+    for (const char* option : {"--history", "--picture"}) {
+      const std::string text = refusal({trace, option, path});
+      EXPECT_TRUE(contains(text, option)) << text;
+      EXPECT_TRUE(contains(text, "the file of the trace, which would be lost: name another one")) << text;
+      EXPECT_EQ(content_of(trace), before) << option << " " << path;
+    }
+  const std::string result = directory.path("result");
+  EXPECT_TRUE(contains(refusal({trace, "--history", result, "--picture", directory.path("./result")}),
+                       "--history '" + result + "' is the file of --picture"));
+  EXPECT_FALSE(std::filesystem::exists(result));
+  EXPECT_EQ(replay({trace, "--history", result, "--picture", directory.path("other")}).status, 0);
+  EXPECT_EQ(replay({trace, "--history", "/dev/null", "--picture", "/dev/null"}).status, 0) << "no file, nothing lost";
 }
 
 TEST(ReplayCommand, NamesTheBrokenLine) {
@@ -148,6 +184,8 @@ TEST(ReplayCommand, RefusesOptionsThatSayNothingOfTheTrace) {
   EXPECT_TRUE(contains(refusal({sample("history.csv"), "--layers", "5"}), "--layers is for traces of requests"));
   EXPECT_TRUE(
       contains(refusal({sample("history.csv"), "--trace-device", "0"}), "--trace-device is for memory snapshots"));
+  EXPECT_NE(replay({"--random", "-1"}).status, 0) << "no seed is less than 0";
+  EXPECT_NE(run_program({"replay", "--list", "--json"}).status, 0);
   EXPECT_TRUE(contains(refusal({"--random", "1", "--layers", "5"}), "not for --random"));
   EXPECT_TRUE(contains(refusal({sample("snapshot.json"), "--trace-device", "1"}), "no events of device 1"));
   EXPECT_EQ(replay({sample("snapshot.json"), "--trace-device", "0"}).status, 0);

@@ -140,6 +140,12 @@ TEST(AllocationLines, RefuseATraceWithoutAllocations) {
   EXPECT_EQ(refusal_of("a,b\n", 1), "the columns are 'a,b', which are those of no trace of allocations.");
 }
 
+TEST(AllocationLines, RefuseAColumnThatIsNamedTwice) {
+  EXPECT_EQ(refusal_of("lower,upper,size,size\n0,1,2,3\n", 1),
+            "the column 'size' is named twice: which one counts is not known.");
+  EXPECT_EQ(read_allocation_lines("lower,upper,size,other\n0,1,2,3\n", "trace").allocations.size(), 1U);
+}
+
 TEST(AllocationLines, AreToldByTheirColumns) {
   EXPECT_TRUE(names_allocation_columns("stream,size,addr_offset,action"));
   EXPECT_TRUE(names_allocation_columns("Action,Pointer,Size,Stream\r"));

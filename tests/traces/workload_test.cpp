@@ -78,6 +78,20 @@ std::string snapshot_refusal(const std::string& json, std::optional<std::size_t>
   return "nothing is refused";
 }
 
+TEST(Workload, PassesOverAByteOrderMark) {
+  const std::string mark = "\xEF\xBB\xBF";
+  for (const char* name : {"history.csv", "snapshot.json", "ten.jsonl"})
+    EXPECT_EQ(as_history(read(mark + sample(name))), as_history(read(sample(name)))) << name;
+  EXPECT_TRUE(begins(refusal_of(mark), "'trace': it is empty")) << refusal_of(mark);
+}
+
+TEST(Workload, TellsPicklesThatAreTooOld) {
+  using namespace std::string_literals;
+  for (const std::string& old : {"(dp0\nVdevice_traces\n"s, "}q\0X"s, "(lp0\n."s, "]q\0."s})
+    EXPECT_NE(refusal_of(old).find("protocol 0 or 1: save it with one of 2 to 5"), std::string::npos)
+        << refusal_of(old);
+}
+
 TEST(MemorySnapshot, NamesTheEventThatIsBroken) {
   const auto with = [](const std::string& event) {
     return R"({"device_traces": [[], [{"action": "alloc", "addr": 4096, "size": 1, "stream": 0}, )" + event + "]]}";
@@ -98,9 +112,10 @@ TEST(MemorySnapshot, NamesTheEventThatIsBroken) {
 TEST(MemorySnapshot, AsksWhichDeviceWhereThereAreSeveral) {
   const std::string event = R"({"action": "alloc", "addr": 0, "size": 1, "stream": 0})";
   const std::string two = R"({"device_traces": [[)" + event + "], [" + event + "]]}";
-  EXPECT_EQ(snapshot_refusal(two), "it has events of 2 devices, 0 and 1 among them: choose one of them");
+  EXPECT_EQ(snapshot_refusal(two),
+            "it has events of 2 devices, 0 and 1 among them: choose one of them by --trace-device");
   EXPECT_EQ(read_snapshot_text(two, 1).events.size(), 1U);
-  EXPECT_EQ(snapshot_refusal(two, 2), "it has no events of device 2");
+  EXPECT_EQ(snapshot_refusal(two, 2), "it has no events of device 2, but of these: 0, 1");
   EXPECT_TRUE(begins(snapshot_refusal(R"({"device_traces": [[], []]})"), "it has no events: record one by"));
   EXPECT_EQ(snapshot_refusal(R"({"device_traces": [5]})"), "in device_traces is something that is no list of events");
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
 
 #include "traces/fields.hpp"
@@ -25,6 +26,12 @@ class Columns {
     const auto found = std::find(names_.begin(), names_.end(), name);
     if (found == names_.end()) return std::nullopt;
     return static_cast<std::size_t>(found - names_.begin());
+  }
+  // The first name that stands there again.
+  [[nodiscard]] std::optional<std::string_view> repeated() const {
+    for (auto each = names_.begin(); each != names_.end(); ++each)
+      if (std::find(std::next(each), names_.end(), *each) != names_.end()) return *each;
+    return std::nullopt;
   }
   template <std::size_t count>
   [[nodiscard]] bool have(const std::array<std::string_view, count>& names) const {
@@ -244,6 +251,8 @@ AllocationTrace read_allocation_lines(std::string_view text, const std::string& 
       format = format_of(named);
       if (!format)
         throw Broken(fmt::format("the columns are {}, which are those of no trace of allocations", in_quotes(line)));
+      if (const auto twice = named.repeated())
+        throw Broken(fmt::format("the column {} is named twice: which one counts is not known", in_quotes(*twice)));
       return;
     }
     const Fields fields = fields_of(line);

@@ -1,6 +1,6 @@
 #include "traces/memory_snapshot.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -28,16 +28,17 @@ const std::vector<Id>& histories_of(const PlainValues& values) {
 std::size_t chosen_device(const PlainValues& values, const std::vector<Id>& histories,
                           std::optional<std::size_t> device) {
   const auto events = [&](std::size_t number) { return values.elements(histories[number]).size(); };
-  if (device && (*device >= histories.size() || events(*device) == 0))
-    throw Broken(fmt::format("it has no events of device {}", *device));
-  if (device) return *device;
   std::vector<std::size_t> recorded;
   for (std::size_t i = 0; i < histories.size(); ++i)
     if (events(i) != 0) recorded.push_back(i);
+  if (device && std::find(recorded.begin(), recorded.end(), *device) == recorded.end())
+    throw Broken(fmt::format("it has no events of device {}, but of these: {}", *device,
+                             recorded.empty() ? "none" : fmt::format("{}", fmt::join(recorded, ", "))));
+  if (device) return *device;
   if (recorded.empty()) throw Broken(fmt::format("it has no events: {}", how_to_record));
   if (recorded.size() > 1)
-    throw Broken(fmt::format("it has events of {} devices, {} and {} among them: choose one of them", recorded.size(),
-                             recorded[0], recorded[1]));
+    throw Broken(fmt::format("it has events of {} devices, {} and {} among them: choose one of them by --trace-device",
+                             recorded.size(), recorded[0], recorded[1]));
   return recorded.front();
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <sstream>
 
 #include "traces/allocation_lines.hpp"
@@ -24,6 +26,20 @@ std::string_view first_line_of(std::string_view content) {
   return {};
 }
 
+// A byte-order mark, which some editors write, says nothing of a trace.
+std::string_view without_mark(std::string_view content) {
+  constexpr std::string_view mark = "\xEF\xBB\xBF";
+  if (content.starts_with(mark)) content.remove_prefix(mark.size());
+  return content;
+}
+
+// Of a list or an object, as protocols 0 and 1 begin, which name themselves nowhere.
+bool is_old_pickle(std::string_view content) {
+  constexpr std::array<std::string_view, 4> beginnings{"(lp", "(dp", "]q", "}q"};
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](std::string_view each) { return content.starts_with(each); });
+}
+
 bool names_request_columns(std::string_view line) {
   return line.find("ContextTokens") != std::string_view::npos ||
          line.find("num_prefill_tokens") != std::string_view::npos;
@@ -32,9 +48,12 @@ bool names_request_columns(std::string_view line) {
 }  // namespace
 
 WorkloadKind kind_of_workload(std::string_view content, const std::string& name) {
+  content = without_mark(content);
   const std::string_view line = first_line_of(content);
   if (line.empty()) throw TraceError(name, 0, "it is empty");
   if (content.starts_with('\x80')) return WorkloadKind::pickle;
+  if (is_old_pickle(content))
+    throw TraceError(name, 0, "it is a pickle of protocol 0 or 1: save it with one of 2 to 5, which are read");
   for (const std::string_view compressed : {"\x1F\x8B", "PK\x03\x04", "\x28\xB5\x2F\xFD"})
     if (content.starts_with(compressed))
       throw TraceError(name, 0, "it is compressed: unpack it, and name what that gives");
@@ -55,6 +74,7 @@ WorkloadKind kind_of_workload(std::string_view content, const std::string& name)
 }
 
 AllocationTrace read_workload(std::string_view content, const std::string& name, const WorkloadSettings& settings) {
+  content = without_mark(content);
   const WorkloadKind kind = kind_of_workload(content, name);
   try {
     switch (kind) {

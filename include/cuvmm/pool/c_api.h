@@ -47,7 +47,7 @@ const char* cuvmm_pool_last_error(void);
 /* As cuvmm::PoolOptions (pool_options.hpp). Begin with cuvmm_pool_default_options(), and change what is to differ. */
 struct cuvmm_pool_options {
   const int* devices;  /* whose memory the pool gives out; null: of device 0 */
-  size_t device_count; /* how many that are */
+  size_t device_count; /* how many that are; 0 is refused unless devices is null */
   const int* grants;   /* devices that may access all of it as well; null: none */
   size_t grant_count;
   size_t budget; /* bytes of physical memory at one device, at most; 0: no limit */

@@ -35,8 +35,8 @@ class PoolResource {
  public:
   static constexpr std::size_t alignment = 512;  // that all memory has
 
-  // Of the pool's first device, or the named one; throws as SynchronousAllocations::create.
-  explicit PoolResource(const std::shared_ptr<Pool>& pool) : PoolResource(pool, first_device(*pool)) {}
+  // Of the pool's first device, or the named one; throws as SynchronousAllocations::create, and InvalidUse for no pool.
+  explicit PoolResource(const std::shared_ptr<Pool>& pool) : PoolResource(pool, first_device(pool)) {}
   PoolResource(const std::shared_ptr<Pool>& pool, DeviceOrdinal device)
       : shared_(std::make_shared<Shared>(pool, device)) {}
 
@@ -47,6 +47,7 @@ class PoolResource {
   }
   void deallocate(::cuda::stream_ref stream, void* pointer, std::size_t /*bytes*/, std::size_t /*align*/ = alignment) {
     if (pointer == nullptr) return;
+    if (shared_->synchronous.owns(address_of(pointer))) refuse_order_of_stream(pointer);
     shared_->pool->used_on(address_of(pointer),
                            stream.get());  // nothing, where it is the stream that it was allocated on
     shared_->pool->free(address_of(pointer), stream.get());
@@ -86,7 +87,7 @@ class PoolResource {
  private:
   struct Shared {
     Shared(std::shared_ptr<Pool> of, DeviceOrdinal at)
-        : pool(std::move(of)), device(at), synchronous(SynchronousAllocations::create(*pool, at)) {}
+        : pool(given(std::move(of))), device(at), synchronous(SynchronousAllocations::create(*pool, at)) {}
 
     const std::shared_ptr<Pool> pool;
     const DeviceOrdinal device;
@@ -96,20 +97,43 @@ class PoolResource {
   [[nodiscard]] static DeviceAddress address_of(const void* pointer) noexcept {
     return DeviceAddress{reinterpret_cast<std::uintptr_t>(pointer)};
   }
-  [[nodiscard]] static DeviceOrdinal first_device(const Pool& pool) { return pool.options().devices.front(); }
+  [[nodiscard]] static DeviceOrdinal first_device(const std::shared_ptr<Pool>& pool) {
+    return given(pool)->options().devices.front();
+  }
+  [[nodiscard]] static std::shared_ptr<Pool> given(std::shared_ptr<Pool> pool);
   static void check(std::size_t align);
+  [[noreturn]] static void refuse_order_of_stream(const void* pointer);
+  [[noreturn]] static void refuse(std::string call, std::string arguments, std::string rule, std::string way_out);
 
   std::shared_ptr<Shared> shared_;
 };
 
 inline void PoolResource::check(std::size_t align) {
   if (align <= alignment) return;
+  refuse("PoolResource::allocate", "alignment = " + std::to_string(align),
+         "Memory of a pool begins at a multiple of 512 bytes, and of no more for sure",
+         "Ask for less, or for as much more memory and round the address up");
+}
+
+inline std::shared_ptr<Pool> PoolResource::given(std::shared_ptr<Pool> pool) {
+  if (pool == nullptr)
+    refuse("PoolResource", "pool = nullptr", "A resource gives out the memory of a pool", "Pass one that was made");
+  return pool;
+}
+
+inline void PoolResource::refuse_order_of_stream(const void* pointer) {
+  refuse("PoolResource::deallocate", "address = " + std::to_string(address_of(pointer).value),
+         "It was allocated in the order of no stream, so that work of every stream may use it",
+         "Free it without a stream, which waits for the device");
+}
+
+inline void PoolResource::refuse(std::string call, std::string arguments, std::string rule, std::string way_out) {
   Failure failure;
   failure.kind = ErrorKind::invalid_use;
-  failure.call = "PoolResource::allocate";
-  failure.arguments = "alignment = " + std::to_string(align);
-  failure.rule = "Memory of a pool begins at a multiple of 512 bytes, and of no more for sure";
-  failure.way_out = "Ask for less, or for as much more memory and round the address up";
+  failure.call = std::move(call);
+  failure.arguments = std::move(arguments);
+  failure.rule = std::move(rule);
+  failure.way_out = std::move(way_out);
   raise(failure);
 }
 

@@ -35,6 +35,9 @@ class SynchronousAllocations {
   // stream is captured (cuCtxSynchronize): then the memory lives on.
   void free(DeviceAddress address);
 
+  // Whether an allocation of these begins there and lives.
+  [[nodiscard]] bool owns(DeviceAddress address) const;
+
   [[nodiscard]] Pool& pool() const;
   [[nodiscard]] DeviceOrdinal device() const;
 

@@ -79,11 +79,12 @@ TEST_F(PoolInC, TakesOptionsAndTellsAll) {
   EXPECT_EQ(options.reuse_wait_microseconds, 1000);
   EXPECT_EQ(options.pressure_wait_milliseconds, 10000);
   const int here = 0;
+  cuvmm_pool* pool = nullptr;
   options.devices = &here;
+  EXPECT_EQ(cuvmm_pool_create_with(&options, &pool), CUVMM_INVALID_USE) << "how many are they?";
   options.device_count = 1;
   options.budget = 128_MiB;
   options.large_from = 64_MiB;
-  cuvmm_pool* pool = nullptr;
   ASSERT_EQ(cuvmm_pool_create_with(&options, &pool), 0) << cuvmm_pool_last_error();
   void* address = nullptr;
   EXPECT_EQ(cuvmm_pool_allocate_at(pool, 1000, stream_, 1, &address), CUVMM_INVALID_USE);

@@ -71,6 +71,22 @@ TEST_F(PoolResourceTest, SynchronousMemoryIsFreedBehindAllWork) {
   EXPECT_THROW(resource_.deallocate_sync(memory, 1_MiB), InvalidUse);
 }
 
+TEST_F(PoolResourceTest, SynchronousMemoryIsNotFreedInTheOrderOfAStream) {
+  void* const memory = resource_.allocate_sync(1_MiB);
+  EXPECT_THROW(resource_.deallocate_async(memory, 1_MiB, stream_), InvalidUse);
+  PoolResource copy = resource_;
+  EXPECT_THROW(copy.deallocate_async(memory, 1_MiB, 256, stream_), InvalidUse);
+  EXPECT_EQ(live(), 1_MiB);
+  copy.deallocate_sync(memory, 1_MiB);
+  EXPECT_EQ(live(), 0u);
+}
+
+TEST_F(PoolResourceTest, NeedsAPool) {
+  EXPECT_THROW(PoolResource(std::shared_ptr<Pool>{}), InvalidUse);
+  EXPECT_THROW(PoolResource(nullptr, DeviceOrdinal{0}), InvalidUse);
+  EXPECT_TRUE(PoolResource(pool_) == resource_);
+}
+
 TEST_F(PoolResourceTest, KeepsToItsAlignment) {
   EXPECT_THROW((void)resource_.allocate_async(1, 1024, stream_), InvalidUse);
   EXPECT_THROW((void)resource_.allocate_sync(1, 1024), InvalidUse);

@@ -96,6 +96,16 @@ TEST_F(HostMemoryResourceTest, LackOfMemoryIsBadAllocWithWords) {
     resource.deallocate(first, 3_MiB, 8);
   }
   EXPECT_THROW((void)resource.allocate(std::size_t{1} << 60, 8), std::bad_alloc);
+  for (const auto& [bytes, alignment] :
+       {std::pair{SIZE_MAX, std::size_t{8}}, {std::size_t{1}, std::size_t{1} << 50}, {std::size_t{1} << 50, 4_MiB}}) {
+    try {
+      static_cast<void>(resource.allocate(bytes, alignment));
+      ADD_FAILURE() << bytes << " bytes at a multiple of " << alignment;
+    } catch (const std::bad_alloc& error) {
+      EXPECT_NE(std::string(error.what()).find("HostMemoryResource::allocate"), std::string::npos) << error.what();
+    }
+  }
+  for (const std::size_t uneven : {6_MiB, 10_MiB}) EXPECT_THROW((void)resource.allocate(1, uneven), InvalidUse);
 }
 
 TEST_F(HostMemoryResourceTest, IsEqualToItselfAlone) {
@@ -141,6 +151,26 @@ TEST_F(HostMemoryResourceTest, TellsOfWhatIsDeallocatedWrongly) {
   resource.deallocate(pointer, 1000, 8);
   resource.deallocate(pointer, 1000, 8);
   EXPECT_EQ(handler_.take().size(), 1u) << "twice";
+}
+
+TEST_F(HostMemoryResourceTest, KeepsWhatIsDeallocatedInPartOrTogetherWithItsNeighbour) {
+  HostMemoryResource resource(machine_.driver(), {.large_from = 4_MiB});
+  void* const pointer = resource.allocate(1000, 8);
+  void* const neighbour = resource.allocate(1000, 8);
+  resource.deallocate(static_cast<char*>(pointer) + 64, 936, 8);
+  EXPECT_EQ(handler_.take().size(), 1u) << "within it";
+  resource.deallocate(pointer, 2000, 8);
+  EXPECT_EQ(handler_.take().size(), 1u) << "and the neighbour";
+  resource.deallocate(pointer, 100, 8);
+  EXPECT_EQ(handler_.take().size(), 1u) << "its beginning alone";
+  EXPECT_EQ(resource.live_bytes(), 2_KiB);
+  resource.deallocate(pointer, 1000, 8);
+  resource.deallocate(neighbour, 1000, 8);
+  void* const large = resource.allocate(5_MiB, 8);
+  resource.deallocate(large, 4_MiB, 8);
+  EXPECT_EQ(handler_.take().size(), 1u) << "a large one's beginning";
+  resource.deallocate(large, 5_MiB, 8);
+  EXPECT_EQ(resource.live_bytes(), 0u);
 }
 
 TEST_F(HostMemoryResourceTest, RefusesMemoryOfADevice) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -77,6 +78,21 @@ std::string content_of_file(const std::string& path, std::uint64_t most_bytes) {
 void check_writable(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
   if (file.get() < 0) refuse_for_errno(path, "cannot be written");
+}
+
+bool are_same_file(const std::string& one, const std::string& other) {
+  struct ::stat first {
+  }, second{};
+  const bool first_exists = ::stat(one.c_str(), &first) == 0;
+  const bool second_exists = ::stat(other.c_str(), &second) == 0;
+  if (first_exists != second_exists) return false;
+  if (first_exists) return S_ISREG(first.st_mode) && first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+  std::error_code unresolved;  // the path is kept as it is then
+  const auto resolved = [&](const std::string& path) {
+    const std::filesystem::path found = std::filesystem::weakly_canonical(std::filesystem::absolute(path), unresolved);
+    return unresolved ? std::filesystem::path(path) : found;
+  };
+  return resolved(one) == resolved(other);
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -14,6 +14,10 @@ namespace cuvmm::command {
 // asked before work whose result would otherwise be lost.
 void check_writable(const std::string& path);
 
+// Whether both paths lead to one regular file, by links too, or would if it is still to be made. Writing to one of them
+// would then destroy what the other one holds.
+[[nodiscard]] bool are_same_file(const std::string& one, const std::string& other);
+
 // Writes the text to the file in place of what it held. Throws InputError if not all of it can be written.
 void write_file(const std::string& path, const std::string& text);
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "cuvmm/error.hpp"
 #include "driver/call.hpp"
 
 namespace cuvmm::replay {
@@ -37,14 +38,20 @@ class Chunks {
     for (const auto each : all_) calls_.cuMemRelease(each);
   }
 
-  void create(std::uint64_t count) {
+  // False where the device has not so many.
+  [[nodiscard]] bool create(std::uint64_t count) {
     const abi::CUmemAllocationProp properties = properties_of_chunks();
     for (std::uint64_t i = 0; i < count; ++i) {
       abi::CUmemGenericAllocationHandle handle = 0;
-      call<EntryPoint::cuMemCreate>(calls_, &handle, chunk_bytes_, &properties, 0U);
+      try {
+        call<EntryPoint::cuMemCreate>(calls_, &handle, chunk_bytes_, &properties, 0U);
+      } catch (const OutOfDeviceMemory&) {
+        return false;
+      }
       all_.push_back(handle);
       free_.push_back(handle);
     }
+    return true;
   }
   void map(std::size_t number, std::uint64_t count) {
     if (count > free_.size()) throw std::logic_error("an allocation finds fewer chunks than were counted");
@@ -180,8 +187,9 @@ Fit fit(const traces::AllocationTrace& trace, const Bench& bench, const driver::
                                                   abi::CU_MEM_ALLOC_GRANULARITY_MINIMUM);
   Fit fit = needed_chunks(trace, granularity);
   Chunks chunks(bench.driver, granularity, trace.allocations.size());
-  chunks.create(fit.chunks);
+  fit.fits = chunks.create(fit.chunks);
   for (const traces::AllocationEvent& event : trace.events) {
+    if (!fit.fits) break;
     if (event.frees) {
       chunks.unmap(event.allocation);
     } else {

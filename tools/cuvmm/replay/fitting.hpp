@@ -15,7 +15,8 @@ namespace cuvmm::replay {
 struct Fit {
   std::uint64_t peak_live = 0;
   std::uint64_t chunk_bytes = 0;     // the granularity of the device
-  std::uint64_t chunks = 0;          // that were created, all of them before the first event
+  std::uint64_t chunks = 0;          // that are needed; all of them are created before the first event
+  bool fits = true;                  // false: the device has not so many, and nothing was mapped
   std::uint64_t rounding_bytes = 0;  // of the allocations that are live when most chunks are needed
   std::uint64_t exact_scale = 1;     // by which every size is a multiple of a chunk
   driver::CallCounts calls{};
@@ -40,7 +41,7 @@ struct Fit {
 [[nodiscard]] std::optional<std::uint64_t> packed_bytes(const traces::AllocationTrace& trace);
 
 // Does it on the driver: creates so many chunks, and maps for each allocation, at addresses of its own, chunks that no
-// other one uses at that time. Fails by an exception if there were too few. Calls step() after each event.
+// other one uses at that time. Where the device has not so many it is left at that. Calls step() after each event.
 [[nodiscard]] Fit fit(const traces::AllocationTrace& trace, const Bench& bench, const driver::CountingDriver& counting,
                       const std::function<void()>& step = {});
 

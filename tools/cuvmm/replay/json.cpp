@@ -45,6 +45,7 @@ Json json_of(const Played& played, bool emulated) {
 Json json_of(const Fit& fit) {
   return {{"chunk_bytes", fit.chunk_bytes},
           {"chunks", fit.chunks},
+          {"fits", fit.fits},
           {"physical_bytes", fit.physical_bytes()},
           {"rounding_bytes", fit.rounding_bytes},
           {"driver_calls", fit.calls.total()},

@@ -55,7 +55,8 @@ void add_serving_options(CLI::App& command, Options& options) {
 void add_options(CLI::App& command, Options& options) {
   command.add_option("TRACE", options.trace, "The file that has the trace; its first bytes tell the format");
   command.add_option("--random", options.seed, "Replay random allocations of that seed instead of a file")
-      ->option_text("SEED");
+      ->option_text("SEED")
+      ->check(CLI::NonNegativeNumber);
   command.add_option("--allocations", options.random_count, "random: how many allocations")
       ->option_text("N [10000]")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 24));
@@ -83,11 +84,13 @@ void add_options(CLI::App& command, Options& options) {
       .add_option("--history", options.history, "Write the trace as it is replayed: as CSV of PyTorch's memory history")
       ->option_text("FILE");
   command.add_option("--trace-device", options.trace_device, "snapshots: the device whose history is replayed")
-      ->option_text("N");
+      ->option_text("N")
+      ->check(CLI::NonNegativeNumber);
   add_serving_options(command, options);
 }
 
 std::string contradiction(const Options& options) {
+  if (options.list && options.json) return "--list is for people: leave --json out.";
   if (options.list) return options.trace.empty() && !options.seed ? "" : "--list takes no trace.";
   if (options.trace.empty() && !options.seed) return "A trace is needed: name a file, or --random with a seed.";
   if (!options.trace.empty() && options.seed) return "--random takes no file: name one or the other.";

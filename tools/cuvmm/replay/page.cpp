@@ -64,12 +64,18 @@ std::string share(std::uint64_t bytes, std::uint64_t whole) {
                      100.0 * static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(whole, 1)));
 }
 
-std::string fit_of(const Fit& fit) {
+std::string fit_of(const Fit& fit, const std::optional<std::uint64_t>& limit_bytes) {
   std::string text = fmt::format(
-      "\nAll known beforehand: {} chunks of {} are enough, which is {} of the {} that are live at most;\n"
-      "{} of them is rounding to chunks. It took {} driver calls.\n",
-      with_separators(fit.chunks), format_bytes(fit.chunk_bytes), share(fit.physical_bytes(), fit.peak_live),
-      format_bytes(fit.peak_live), format_bytes(fit.rounding_bytes), with_separators(fit.calls.total()));
+      "\nAll known beforehand: {} chunks of {} are {}, which is {} of the {} that are live at most;\n"
+      "{} of them is rounding to chunks. ",
+      with_separators(fit.chunks), format_bytes(fit.chunk_bytes), fit.fits ? "enough" : "needed",
+      share(fit.physical_bytes(), fit.peak_live), format_bytes(fit.peak_live), format_bytes(fit.rounding_bytes));
+  if (fit.fits) {
+    text += fmt::format("It took {} driver calls.\n", with_separators(fit.calls.total()));
+  } else {
+    text += fmt::format("{} does not fit in the {}.\n", format_bytes(fit.physical_bytes()),
+                        limit_bytes ? "limit of " + format_bytes(*limit_bytes) : "device's memory");
+  }
   if (fit.rounding_bytes > fit.peak_live / 10)
     text += fmt::format(
         "That much is rounding because chunks are large beside such allocations; with sizes {} times as large as\n"
@@ -88,7 +94,7 @@ std::string fit_of(const Fit& fit) {
 std::string as_page(const Findings& findings) {
   std::string text = heading(findings);
   text += table_of(findings);
-  if (findings.fit) text += fit_of(*findings.fit);
+  if (findings.fit) text += fit_of(*findings.fit, findings.limit_bytes);
   return text;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "command/input_error.hpp"
 #include "command/output.hpp"
@@ -57,6 +58,23 @@ traces::AllocationTrace read_trace(const Options& options) {
   return traces::random_allocations(random);
 }
 
+// Before any of them is opened for writing: the trace is to survive, and each result.
+void check_outputs(const Options& options) {
+  const auto refuse_same = [](std::string_view option, const std::string& path, std::string_view other) {
+    throw InputError(fmt::format("{} {} is the file of {}, which would be lost: name another one.", option,
+                                 command::quoted(path), other));
+  };
+  const std::pair<std::string_view, const std::string&> outputs[] = {{"--picture", options.picture},
+                                                                     {"--history", options.history}};
+  if (!options.trace.empty())
+    for (const auto& [option, path] : outputs)
+      if (!path.empty() && command::are_same_file(path, options.trace)) refuse_same(option, path, "the trace");
+  if (!options.history.empty() && !options.picture.empty() && command::are_same_file(options.history, options.picture))
+    refuse_same("--history", options.history, "--picture");
+  for (const auto& [option, path] : outputs)
+    if (!path.empty()) command::check_writable(path);
+}
+
 traces::AllocationTrace trace_to_replay(const Options& options) {
   traces::AllocationTrace trace = read_trace(options);
   traces::scale_sizes(trace, options.scale);
@@ -103,8 +121,7 @@ void play_all(const Options& options, const driver::CountingDriver& counting, co
 
 void replay(const Options& options) {
   if (const std::string why = contradiction(options); !why.empty()) throw InputError(why);
-  for (const std::string& each : {options.picture, options.history})
-    if (!each.empty()) command::check_writable(each);
+  check_outputs(options);
   const command::OpenedDriver opened = command::open_driver(options.driver, 1);
   Findings findings = about(options, opened);
   if (!options.history.empty()) command::write_file(options.history, traces::as_history(findings.allocations));
