@@ -155,6 +155,8 @@ class DevicePool {
   void ripen(const PoolStream& stream);  // with the lock
   [[nodiscard]] PendingWork work_of(PoolStream& stream) const;
   void ask_deferred();
+  void look_for_destroyed_streams();
+  [[nodiscard]] bool anything_awaited() const;                       // with the lock
   [[nodiscard]] bool waiting_may_help() const;                       // with the lock
   [[nodiscard]] bool wait_for_progress(Clock::time_point deadline);  // whether there was any
 
@@ -169,6 +171,7 @@ class DevicePool {
   void unmap_again(std::vector<Chunk>& chunks);
   void give_addresses_outside_quarantine(const Place& place);  // with the lock
   [[nodiscard]] std::size_t packed_chunk() const;
+  [[nodiscard]] std::string tell_destroyed_streams() const;
   [[nodiscard]] Failure out_of_memory(const Request& request, const Failure& cause) const;
   [[nodiscard]] Failure out_of_addresses(const Request& request) const;
 

@@ -45,6 +45,7 @@ Result<std::size_t> DevicePool::allocate_cold(const Request& request) {
   }
   auto grown = grow(request, false);
   if (grown || !is_shortage(grown.failure())) return grown;
+  look_for_destroyed_streams();
   const auto last = deadline_after(setting_.options.pressure_wait);
   for (int round = 1;; ++round) {
     if (const auto offset = found()) return *offset;
@@ -217,10 +218,11 @@ void DevicePool::unmap_again(std::vector<Chunk>& chunks) {
       stuck.push_back(std::move(each));
     }
   }
+  const std::size_t unmapped = pieces.size();
   keep_loose(pieces);
   const Lock lock(mutex_);
-  numbers_.calls.unmap += chunks.size();
-  numbers_.mappings -= pieces.size();
+  numbers_.calls.unmap += unmapped;
+  numbers_.mappings -= unmapped;
   for (Chunk& each : stuck)
     quarantine_.emplace(each.mapping.address().value - reservation_.address().value, std::move(each));
   chunks.clear();
@@ -239,6 +241,14 @@ void DevicePool::give_addresses_outside_quarantine(const Place& place) {
   give_up_to(place.end());
 }
 
+std::string DevicePool::tell_destroyed_streams() const {
+  std::string handles;
+  const Lock lock(mutex_);
+  for (const auto& [key, stream] : by_key_)
+    if (stream->destroyed) handles += fmt::format("{}{}", handles.empty() ? "" : ", ", fmt::ptr(stream->handle));
+  return handles;
+}
+
 Failure DevicePool::out_of_memory(const Request& request, const Failure& cause) const {
   const PoolStatistics now = statistics();
   Failure failure = cause;
@@ -253,7 +263,12 @@ Failure DevicePool::out_of_memory(const Request& request, const Failure& cause) 
       format_bytes(now.pending_bytes), format_bytes(now.recyclable_bytes), format_bytes(now.largest_hole));
   if (budget_->limit() != 0) failure.rule += fmt::format("; the budget is {}", format_bytes(budget_->limit()));
   if (!cause.rule.empty()) failure.rule += fmt::format(". What was missing: {}", cause.rule);
-  failure.way_out = budget_->limit() != 0 && now.reserved_bytes + request.rounded > budget_->limit()
+  const std::string destroyed = tell_destroyed_streams();
+  if (!destroyed.empty())
+    failure.rule += fmt::format(". Destroyed without forget(), so that their work cannot be followed: {}", destroyed);
+  failure.way_out = !destroyed.empty()
+                        ? "Call forget() with each stream that was destroyed, which waits for its context"
+                    : budget_->limit() != 0 && now.reserved_bytes + request.rounded > budget_->limit()
                         ? "Free allocations, or make the pool with a larger budget"
                         : "Free allocations of this pool, or memory that others hold at the device";
   failure.asked_bytes = request.asked;

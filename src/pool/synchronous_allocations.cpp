@@ -7,6 +7,7 @@
 #include "clean_up.hpp"
 #include "cuvmm/device.hpp"
 #include "made_current.hpp"
+#include "pool/home_process.hpp"
 #include "refusal.hpp"
 #include "relaxed_capture_mode.hpp"
 #include "report_exception.hpp"
@@ -15,6 +16,7 @@ namespace cuvmm {
 
 using driver::call;
 using driver::EntryPoint;
+using pool::owned_here;
 
 namespace {
 
@@ -24,7 +26,9 @@ class PrimaryContext {
   explicit PrimaryContext(const Device& device) : device_(device) {
     call<EntryPoint::cuDevicePrimaryCtxRetain>(interface(), &context_, device.handle());
   }
-  ~PrimaryContext() { clean_up<EntryPoint::cuDevicePrimaryCtxRelease>(interface(), device_.handle()); }
+  ~PrimaryContext() {
+    if (!home_.left()) clean_up<EntryPoint::cuDevicePrimaryCtxRelease>(interface(), device_.handle());
+  }
   PrimaryContext(const PrimaryContext&) = delete;
   PrimaryContext& operator=(const PrimaryContext&) = delete;
   PrimaryContext(PrimaryContext&&) = delete;
@@ -33,8 +37,10 @@ class PrimaryContext {
   [[nodiscard]] abi::CUcontext handle() const noexcept { return context_; }
   [[nodiscard]] driver::Interface& interface() const noexcept { return device_.driver().interface(); }
   [[nodiscard]] const Device& device() const noexcept { return device_; }
+  [[nodiscard]] const pool::HomeProcess& home() const noexcept { return home_; }
 
  private:
+  const pool::HomeProcess home_;
   const Device device_;
   abi::CUcontext context_ = nullptr;
 };
@@ -63,8 +69,9 @@ class SynchronousAllocations::Impl {
     call<EntryPoint::cuStreamCreate>(context_.interface(), &stream_,
                                      static_cast<unsigned>(abi::CU_STREAM_NON_BLOCKING));
   }
-  // While something is live, the pool needs the stream.
+  // While something is live, the pool needs the stream. In a forked child it is not its own.
   ~Impl() {
+    if (home().left()) return;
     try {
       const Within within(context_);
       pool_.forget(stream_);
@@ -96,6 +103,7 @@ class SynchronousAllocations::Impl {
 
   [[nodiscard]] Pool& pool() const noexcept { return pool_; }
   [[nodiscard]] DeviceOrdinal device() const noexcept { return context_.device().ordinal(); }
+  [[nodiscard]] const pool::HomeProcess& home() const noexcept { return context_.home(); }
 
  private:
   Pool& pool_;
@@ -121,11 +129,11 @@ SynchronousAllocations SynchronousAllocations::create(Pool& pool, DeviceOrdinal 
 }
 
 DeviceAddress SynchronousAllocations::allocate(std::size_t bytes) {
-  return owned(impl_, "SynchronousAllocations::allocate", "allocations").allocate(bytes);
+  return owned_here(impl_, "SynchronousAllocations::allocate", "allocations").allocate(bytes);
 }
 
 void SynchronousAllocations::free(DeviceAddress address) {
-  owned(impl_, "SynchronousAllocations::free", "allocations").free(address);
+  owned_here(impl_, "SynchronousAllocations::free", "allocations").free(address);
 }
 
 Pool& SynchronousAllocations::pool() const {

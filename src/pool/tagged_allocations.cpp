@@ -6,9 +6,12 @@
 #include <map>
 #include <mutex>
 
+#include "pool/home_process.hpp"
 #include "refusal.hpp"
 
 namespace cuvmm {
+
+using pool::owned_here;
 
 class TaggedAllocations::Impl {
  public:
@@ -36,12 +39,14 @@ class TaggedAllocations::Impl {
   void set_budget(const std::string& tag, std::size_t bytes);
   [[nodiscard]] SleepableMemory& memory() noexcept { return memory_; }
   [[nodiscard]] const PoolOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const pool::HomeProcess& home() const noexcept { return home_; }
   void poll() { queue_->poll(); }
 
  private:
   class Charge;
   [[nodiscard]] Failure unknown(std::string_view call, DeviceAddress address) const;
 
+  const pool::HomeProcess home_;
   const Driver driver_;
   const std::shared_ptr<PhysicalSource> source_;
   const PoolOptions options_;
@@ -209,56 +214,56 @@ TaggedAllocations TaggedAllocations::create(const Pool& pool, const SleepableMem
 
 DeviceAddress TaggedAllocations::allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream,
                                           const SleepPolicy& policy) {
-  Impl& impl = owned(impl_, "TaggedAllocations::allocate", "allocations");
+  Impl& impl = owned_here(impl_, "TaggedAllocations::allocate", "allocations");
   return impl.allocate(tag, bytes, stream, policy, impl.options().devices.front());
 }
 
 DeviceAddress TaggedAllocations::allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream,
                                           const SleepPolicy& policy, DeviceOrdinal device) {
-  return owned(impl_, "TaggedAllocations::allocate", "allocations").allocate(tag, bytes, stream, policy, device);
+  return owned_here(impl_, "TaggedAllocations::allocate", "allocations").allocate(tag, bytes, stream, policy, device);
 }
 
 void TaggedAllocations::used_on(DeviceAddress address, CUstream_st* stream) {
   constexpr std::string_view call = "TaggedAllocations::used_on";
-  owned(impl_, call, "allocations").at(call, address)->range.range().used_on(stream);
+  owned_here(impl_, call, "allocations").at(call, address)->range.range().used_on(stream);
 }
 
 void TaggedAllocations::free(DeviceAddress address) {
-  Impl& impl = owned(impl_, "TaggedAllocations::free", "allocations");
+  Impl& impl = owned_here(impl_, "TaggedAllocations::free", "allocations");
   impl.free(address);
   impl.poll();
 }
 
 SleepReport TaggedAllocations::sleep(const std::string& tag, const SleepOptions& options) {
-  return owned(impl_, "TaggedAllocations::sleep", "allocations").memory().sleep(tag, options);
+  return owned_here(impl_, "TaggedAllocations::sleep", "allocations").memory().sleep(tag, options);
 }
 
 WakeReport TaggedAllocations::wake(const std::string& tag) {
-  return owned(impl_, "TaggedAllocations::wake", "allocations").memory().wake(tag);
+  return owned_here(impl_, "TaggedAllocations::wake", "allocations").memory().wake(tag);
 }
 
 GroupState TaggedAllocations::state(const std::string& tag) const {
-  return owned(impl_, "TaggedAllocations::state", "allocations").memory().state(tag);
+  return owned_here(impl_, "TaggedAllocations::state", "allocations").memory().state(tag);
 }
 
 std::vector<std::string> TaggedAllocations::tags() const {
-  return owned(impl_, "TaggedAllocations::tags", "allocations").memory().tags();
+  return owned_here(impl_, "TaggedAllocations::tags", "allocations").memory().tags();
 }
 
 std::optional<TaggedAllocation> TaggedAllocations::describe(DeviceAddress address) const {
-  return owned(impl_, "TaggedAllocations::describe", "allocations").describe(address);
+  return owned_here(impl_, "TaggedAllocations::describe", "allocations").describe(address);
 }
 
 std::size_t TaggedAllocations::live_bytes(const std::string& tag) const {
-  return owned(impl_, "TaggedAllocations::live_bytes", "allocations").statistics(tag).live_bytes;
+  return owned_here(impl_, "TaggedAllocations::live_bytes", "allocations").statistics(tag).live_bytes;
 }
 
 void TaggedAllocations::set_budget(const std::string& tag, std::size_t bytes) {
-  owned(impl_, "TaggedAllocations::set_budget", "allocations").set_budget(tag, bytes);
+  owned_here(impl_, "TaggedAllocations::set_budget", "allocations").set_budget(tag, bytes);
 }
 
 TagStatistics TaggedAllocations::statistics(const std::string& tag) const {
-  return owned(impl_, "TaggedAllocations::statistics", "allocations").statistics(tag);
+  return owned_here(impl_, "TaggedAllocations::statistics", "allocations").statistics(tag);
 }
 
 }  // namespace cuvmm

@@ -1,7 +1,11 @@
 #include "cuvmm/pool/pool.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <thread>
@@ -448,6 +452,54 @@ TEST_F(PoolTest, AStreamThatIsForgottenLeavesItsMemoryToTheOthers) {
   pool.free(first, stream_);
 }
 
+TEST_F(PoolTest, AStreamThatWasDestroyedUnforgottenIsNamedAtOnceAndForgettingItFreesItsMemory) {
+  PoolOptions options;
+  options.budget = 64_MiB;
+  options.pressure_wait = 1h;
+  Pool pool = Pool::create(machine_.driver(), options);
+  const CUstream passing = machine_.stream();
+  const DeviceAddress shared = pool.allocate(1_MiB, stream_);
+  pool.used_on(shared, passing);
+  pool.free(pool.allocate(48_MiB, passing), passing);
+  call<EntryPoint::cuStreamDestroy>(machine_.api(), passing);
+  const Failure failure = failure_of([&] { (void)pool.allocate(64_MiB - 2_MiB, other_); });
+  EXPECT_EQ(failure.kind, ErrorKind::out_of_device_memory);
+  EXPECT_TRUE(mentions(failure.message(), "Destroyed without forget()")) << failure.message();
+  EXPECT_TRUE(mentions(failure.message(), fmt::format("{}", fmt::ptr(passing)))) << failure.message();
+  EXPECT_TRUE(mentions(failure.way_out, "Call forget()")) << failure.message();
+  pool.free(shared, stream_);
+  pool.forget(passing);
+  machine_.finish(stream_);
+  const DeviceAddress again = pool.allocate(62_MiB, other_);
+  pool.free(again, other_);
+  machine_.finish(other_);
+  const DeviceAddress all = pool.allocate(64_MiB, stream_);
+  const Failure full = failure_of([&] { (void)pool.allocate(2_MiB, other_); });
+  EXPECT_FALSE(mentions(full.message(), "Destroyed")) << full.message();
+  pool.free(all, stream_);
+}
+
+TEST_F(PoolTest, ForgettingADestroyedStreamWaitsForItsWork) {
+  Pool pool = Pool::create(machine_.driver(), hasty());
+  const CUstream passing = machine_.stream();
+  const DeviceAddress first = pool.allocate(64_MiB, passing);
+  std::uint32_t* const word = machine_.hold(passing);
+  machine_.fill(first, 1_MiB, 1, passing);
+  pool.free(first, passing);
+  call<EntryPoint::cuStreamDestroy>(machine_.api(), passing);
+  std::atomic<bool> forgotten = false;
+  std::thread forgetting([&] {
+    pool.forget(passing);
+    forgotten = true;
+  });
+  for (int i = 0; i < 50 && !forgotten; ++i) std::this_thread::sleep_for(1ms);
+  EXPECT_FALSE(forgotten);
+  EXPECT_EQ(pool.trim(), 0u);
+  machine_.let_go(word, stream_);
+  forgetting.join();
+  EXPECT_EQ(pool.trim(), 64_MiB);
+}
+
 TEST_F(PoolTest, APrivatePoolServesACapture) {
   Pool pool = Pool::create(machine_.driver(), hasty());
   pool.free(pool.allocate(64_MiB, stream_), stream_);
@@ -575,6 +627,22 @@ TEST_F(PoolTest, APackedRequestThatFailsLeavesWhatWasFree) {
   for (const DeviceAddress each : {first, second, again}) pool.free(each, stream_);
 }
 
+TEST_F(PoolTest, WhatCannotBeGrantedIsMappedNoMoreAndCountedSo) {
+  Pool pool = Pool::create(machine_.driver(), hasty());
+  for (const std::size_t bytes : {3_MiB, 64_MiB}) {
+    machine_.faults().inject({.entry_point = EntryPoint::cuMemSetAccess});
+    EXPECT_FALSE(pool.try_allocate(bytes, stream_));
+    EXPECT_EQ(pool.statistics().mappings, 0u);
+    const PoolDriverCalls calls = pool.statistics().calls;
+    EXPECT_EQ(calls.map, calls.unmap);
+    pool.free(pool.allocate(bytes, stream_), stream_);
+    EXPECT_GE(pool.statistics().mappings, 1u);
+    machine_.finish(stream_);
+    pool.trim();
+    EXPECT_EQ(pool.statistics().mappings, 0u);
+  }
+}
+
 TEST_F(PoolTest, WhatIsLargerThanAllIsRefusedWithoutWaiting) {
   PoolOptions options;
   options.budget = 128_MiB;
@@ -633,6 +701,40 @@ TEST_F(PoolTest, SeveralDevicesHaveMemoryOfTheirOwn) {
     EXPECT_EQ(failure_of([&] { (void)pool.statistics(DeviceOrdinal{2}); }).kind, ErrorKind::invalid_use);
   }
   EXPECT_TRUE(two.nothing_live());
+}
+
+// What the child answers with its exit code: each bit is a call that was not refused in words.
+TEST_F(PoolTest, AForkedChildIsRefusedInWordsAndTheParentGoesOn) {
+  Pool pool = Pool::create(machine_.driver());
+  const DeviceAddress live = pool.allocate(1_MiB, stream_);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int wrong = 0, bit = 1;
+    const auto refused = [&](auto&& step) {
+      try {
+        step();
+        wrong |= bit;
+      } catch (const InvalidUse& error) {
+        if (!mentions(error.what(), "in a forked child")) wrong |= bit;
+      }
+      bit *= 2;
+    };
+    refused([&] { (void)pool.allocate(1, stream_); });
+    refused([&] { pool.free(live, stream_); });
+    refused([&] { pool.used_on(live, other_); });
+    refused([&] { pool.forget(other_); });
+    refused([&] { (void)pool.trim(); });
+    refused([&] { (void)pool.statistics(); });
+    refused([&] { (void)pool.make_private(); });
+    { const Pool gone = std::move(pool); }
+    if (!handler_.take().empty()) wrong = 255;
+    ::_exit(wrong);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  pool.free(live, stream_);
 }
 
 TEST_F(PoolTest, WhatIsLiveWhenItGoesIsTold) {

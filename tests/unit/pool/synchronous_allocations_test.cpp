@@ -1,6 +1,8 @@
 #include "cuvmm/pool/synchronous_allocations.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -70,6 +72,31 @@ TEST_F(SynchronousAllocationsTest, WhatCannotBeWaitedForLivesOn) {
   machine_.faults().inject({.entry_point = EntryPoint::cuCtxSynchronize});
   EXPECT_THROW(memory.free(address), Error);
   EXPECT_TRUE(pool_.describe(address));
+  memory.free(address);
+}
+
+TEST_F(SynchronousAllocationsTest, AForkedChildIsRefused) {
+  auto memory = SynchronousAllocations::create(pool_);
+  const DeviceAddress address = memory.allocate(1024);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int refused = 0;
+    try {
+      (void)memory.allocate(1);
+    } catch (const InvalidUse& error) {
+      if (error.failure().call == "SynchronousAllocations::allocate") ++refused;
+    }
+    try {
+      memory.free(address);
+    } catch (const InvalidUse& error) {
+      if (error.failure().rule_ids == "NOT-AFTER-FORK") ++refused;
+    }
+    { const SynchronousAllocations gone = std::move(memory); }
+    ::_exit(refused + (handler_.take().empty() ? 0 : 10));
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 2);
   memory.free(address);
 }
 

@@ -1,6 +1,8 @@
 #include "cuvmm/pool/tagged_allocations.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "pool_machine.hpp"
 
@@ -144,6 +146,30 @@ TEST_F(TaggedAllocationsTest, WhatTheMachineRefusesIsNotChargedToTheTag) {
   EXPECT_THROW((void)tagged_.allocate("cache", 1_GiB, stream_), Error);
   EXPECT_EQ(tagged_.statistics("cache"), TagStatistics{.budget = 1_GiB});
   tagged_.free(tagged_.allocate("cache", 1_GiB, stream_));
+}
+
+TEST_F(TaggedAllocationsTest, AForkedChildIsRefused) {
+  const DeviceAddress address = tagged_.allocate("weights", 1, stream_);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int refused = 0;
+    try {
+      tagged_.sleep("weights");
+    } catch (const InvalidUse& error) {
+      if (error.failure().rule_ids == "NOT-AFTER-FORK") ++refused;
+    }
+    try {
+      tagged_.free(address);
+    } catch (const InvalidUse& error) {
+      if (error.failure().call == "TaggedAllocations::free") ++refused;
+    }
+    ::_exit(refused);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_EQ(tagged_.sleep("weights").bytes_given_back, 2_MiB);
+  tagged_.free(address);
 }
 
 TEST_F(TaggedAllocationsTest, RefusesWhatCannotBe) {
