@@ -29,25 +29,44 @@ std::vector<abi::CUmemAccessDesc> descriptors(const PoolOptions& options, const 
 
 }  // namespace
 
-// Addresses cost nothing, and much of them saves unmapping; but there may be less room.
+namespace {
+
+// Both sides meet where an empty pool has room for each request: smaller ones share the regions of packed space.
+std::optional<Failure> refusal_of(std::size_t large_from, std::size_t granularity, std::size_t device_bytes) {
+  const auto refuse = [&](std::string rule, std::string way_out) {
+    return invalid_use("Pool::create", fmt::format("large_from = {}", large_from), std::move(rule), std::move(way_out));
+  };
+  const std::size_t least = 16 * granularity, most = std::max(least, device_bytes / 4);
+  if (!is_aligned(large_from, granularity) || large_from < least)
+    return refuse(fmt::format("Large begins at a multiple of the granularity, {}, and at no less than 16 times that",
+                              format_bytes(granularity)),
+                  "Leave large_from as it is, or round it up");
+  if (large_from > most)
+    return refuse(fmt::format("Large begins at no more than a quarter of the device's memory, which is {}",
+                              format_bytes(device_bytes)),
+                  "Leave large_from as it is, or lower it");
+  return std::nullopt;
+}
+
+}  // namespace
+
+// Addresses cost nothing, and much of them saves unmapping; but there may be less room. Of the packed half each region
+// must have room for what is not large.
 Result<std::shared_ptr<DevicePool>> DevicePool::create(const PoolSetting& setting, DeviceOrdinal ordinal,
                                                        std::shared_ptr<Budget> budget,
                                                        const std::shared_ptr<DevicePool>& lender) try {
   const Device device = setting.driver.device(ordinal);
   const std::size_t granularity = device.granularity();
-  if (!is_aligned(setting.options.large_from, granularity) || setting.options.large_from < 16 * granularity)
-    return invalid_use(
-        "Pool::create", fmt::format("large_from = {}", setting.options.large_from),
-        fmt::format("Large begins at a multiple of the granularity, {}, and at no less than 16 times that",
-                    format_bytes(granularity)),
-        "Leave large_from as it is, or round it up");
+  const std::size_t large_from = setting.options.large_from;
+  const std::size_t device_bytes = device.total_memory();
+  if (auto refused = refusal_of(large_from, granularity, device_bytes)) return std::move(*refused);
   if (const std::size_t limit = budget->limit(); limit != 0 && limit < granularity)
     return invalid_use("Pool::create", fmt::format("budget = {}", limit),
                        fmt::format("Memory comes in pieces of {}, so that not one fits", format_bytes(granularity)),
                        "Give it more, or 0 for what there is");
   const std::size_t unit = 4 * granularity;
-  const std::size_t least = align_up(device.total_memory() / 2, unit);
-  for (std::size_t bytes = 32 * least;; bytes = align_up(bytes / 2, unit)) {
+  const std::size_t least = align_up(std::max(device_bytes / 2, 2 * PackedSpace::all_regions * large_from), unit);
+  for (std::size_t bytes = std::max(align_up(16 * device_bytes, unit), least);; bytes = align_up(bytes / 2, unit)) {
     auto reservation = AddressReservation::try_create(setting.driver, bytes);
     if (reservation)
       return std::make_shared<DevicePool>(setting, device, std::move(budget), lender, std::move(reservation).value());

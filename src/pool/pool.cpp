@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backoff.hpp"
+#include "peer_refusal.hpp"
 #include "pool/device_pool.hpp"
 #include "pool/home_process.hpp"
 #include "refusal.hpp"
@@ -79,6 +80,29 @@ Failure no_such_device(std::string_view call, DeviceOrdinal device) {
                      "Name it in PoolOptions::devices");
 }
 
+std::optional<Failure> refusal_of_grants(const Driver& driver, const PoolOptions& options) {
+  const int devices = driver.device_count();
+  std::vector<Location> seen, places;
+  for (const DeviceOrdinal device : options.devices) places.push_back(Location::device(device));
+  for (const AccessGrant& each : options.grants) {
+    const auto refuse = [&](std::string rule, std::string way_out) {
+      return invalid_use("Pool::create",
+                         fmt::format("grants: {}, {}", to_string(each.location), to_string(each.rights)),
+                         std::move(rule), std::move(way_out));
+    };
+    if (each.location.kind != LocationKind::device)
+      return refuse("Device memory cannot be granted to the host", "Name devices only");
+    if (each.location.id < 0 || each.location.id >= devices)
+      return refuse(fmt::format("There are {} device(s)", devices), "Name one of them");
+    if (std::find(seen.begin(), seen.end(), each.location) != seen.end())
+      return refuse("A device is named once among the grants", "Leave the second out");
+    if (each.rights != AccessRights::read_write && places == std::vector{each.location})
+      return refuse("The device of the memory may always read and write it", "Leave it out");
+    seen.push_back(each.location);
+  }
+  return unreachable_in(driver, "Pool::create", options.grants, places);
+}
+
 std::optional<Failure> refusal_of(const Driver& driver, const PoolOptions& options) {
   const auto refuse = [](std::string argument, std::string rule, std::string way_out) {
     return invalid_use("Pool::create", std::move(argument), std::move(rule), std::move(way_out));
@@ -95,10 +119,7 @@ std::optional<Failure> refusal_of(const Driver& driver, const PoolOptions& optio
                   "No wait is less than nothing", "Use 0 to wait never");
   if (options.source && options.source->driver() != driver)
     return refuse("source", "The source must be of the pool's driver", "Create both with one Driver");
-  for (const AccessGrant& each : options.grants)
-    if (each.location.kind != LocationKind::device)
-      return refuse(fmt::format("grants: {}", to_string(each.location)), "Device memory cannot be granted to the host",
-                    "Name devices only");
+  if (auto refused = refusal_of_grants(driver, options)) return refused;
   for (const DeviceOrdinal device : options.devices)
     if (options.source && options.budget != 0)
       if (const auto limit = options.source->budget(Location::device(device)); limit && *limit < options.budget)

@@ -207,6 +207,56 @@ TEST_F(PoolTest, C51_OptionsThatClashAreRefusedWhenItIsMade) {
   EXPECT_TRUE(Pool::try_create(machine_.driver(), {.large_from = 34_MiB}));
 }
 
+TEST_F(PoolTest, WhereLargeBeginsLeavesRoomForEachRequest) {
+  const std::size_t all = machine_.driver().device(DeviceOrdinal{0}).total_memory();
+  for (const std::size_t refused : {all, all / 4 + 2_MiB, 40_GiB, SIZE_MAX / 2_MiB * 2_MiB}) {
+    const auto made = Pool::try_create(machine_.driver(), {.large_from = refused / 2_MiB * 2_MiB});
+    ASSERT_FALSE(made) << refused;
+    EXPECT_EQ(made.failure().kind, ErrorKind::invalid_use);
+    EXPECT_TRUE(mentions(made.failure().message(), "a quarter of the device's memory")) << made.failure().message();
+  }
+  const std::size_t most = all / 4 / 2_MiB * 2_MiB;
+  Pool pool = Pool::create(machine_.driver(), {.large_from = most});
+  std::vector<DeviceAddress> got;
+  for (const std::size_t bytes : {most - 1, most, most / 2 + 1, most / 4}) got.push_back(pool.allocate(bytes, stream_));
+  for (const DeviceAddress each : got) pool.free(each, stream_);
+}
+
+TEST_F(PoolTest, WhereAddressesAreScarceThereIsRoomForEachRequestStill) {
+  emulator::Configuration configuration = pool_machine(256_MiB);
+  const PoolMachine small(configuration);
+  const CUstream stream = small.stream();
+  Pool pool = Pool::create(small.driver(), {.large_from = 64_MiB});
+  pool.free(pool.allocate(64_MiB - 1, stream), stream);
+  pool.free(pool.allocate(64_MiB, stream), stream);
+}
+
+TEST_F(PoolTest, GrantsAreCheckedWhenThePoolIsMade) {
+  emulator::Configuration configuration = pool_machine(1_GiB, 4);
+  configuration.no_peer_access = {{0, 3}};
+  const PoolMachine four(configuration);
+  const auto device = [](int ordinal) { return Location::device(DeviceOrdinal{ordinal}); };
+  const auto refused = [&](std::vector<AccessGrant> grants, ErrorKind kind, std::string_view part) {
+    const auto made = Pool::try_create(four.driver(), {.grants = std::move(grants)});
+    ASSERT_FALSE(made) << part;
+    EXPECT_EQ(made.failure().kind, kind) << made.failure().message();
+    EXPECT_EQ(made.failure().call, "Pool::create");
+    EXPECT_TRUE(mentions(made.failure().message(), part)) << made.failure().message();
+  };
+  refused({{device(5)}}, ErrorKind::invalid_use, "4 device(s)");
+  refused({{device(-1)}}, ErrorKind::invalid_use, "4 device(s)");
+  refused({{device(1)}, {device(1), AccessRights::read}}, ErrorKind::invalid_use, "named once");
+  refused({{device(0), AccessRights::read}}, ErrorKind::invalid_use, "may always");
+  refused({{device(0), AccessRights::none}}, ErrorKind::invalid_use, "may always");
+  refused({{device(3)}}, ErrorKind::not_supported, "3");
+  const CUstream stream = four.stream();
+  Pool pool = Pool::create(four.driver(), {.grants = {{device(0)}, {device(1)}, {device(2), AccessRights::read}}});
+  pool.free(pool.allocate(1, stream), stream);
+  // Of another device's memory a device of the pool may have less.
+  EXPECT_TRUE(Pool::try_create(
+      four.driver(), {.devices = {DeviceOrdinal{0}, DeviceOrdinal{1}}, .grants = {{device(0), AccessRights::read}}}));
+}
+
 TEST_F(PoolTest, C51_ALackOfMemoryTellsWhatExistsAndWhatIsLeft) {
   PoolOptions options = hasty();
   options.budget = 1_GiB;
