@@ -25,8 +25,7 @@ constexpr int most_rounds = 64;
 // memory; and where there is none, all that was freed, however long that takes within reason.
 Result<std::size_t> DevicePool::allocate_cold(const Request& request) {
   // No wait will help.
-  if (request.rounded > device_bytes_ || (budget_->limit() != 0 && request.rounded > budget_->limit()))
-    return out_of_memory(request, {});
+  if (budget_->limit() != 0 && request.rounded > budget_->limit()) return out_of_memory(request, {});
   const auto found = [&]() -> std::optional<std::size_t> {
     const Lock lock(mutex_);
     const auto offset = take(request);
@@ -266,7 +265,9 @@ Failure DevicePool::out_of_memory(const Request& request, const Failure& cause) 
   const std::string destroyed = tell_destroyed_streams();
   if (!destroyed.empty())
     failure.rule += fmt::format(". Destroyed without forget(), so that their work cannot be followed: {}", destroyed);
-  failure.way_out = !destroyed.empty()
+  const bool beyond_budget = budget_->limit() != 0 && request.rounded > budget_->limit();
+  failure.way_out = beyond_budget ? "Ask for less, or make the pool with a larger budget"
+                    : !destroyed.empty()
                         ? "Call forget() with each stream that was destroyed, which waits for its context"
                     : budget_->limit() != 0 && now.reserved_bytes + request.rounded > budget_->limit()
                         ? "Free allocations, or make the pool with a larger budget"
@@ -276,6 +277,19 @@ Failure DevicePool::out_of_memory(const Request& request, const Failure& cause) 
   failure.live_bytes = now.live_bytes;
   failure.recyclable_bytes = now.recyclable_bytes;
   failure.largest_hole_bytes = now.largest_hole;
+  return failure;
+}
+
+// Whatever is freed. `rounded`: none where that is no number of bytes.
+Failure DevicePool::larger_than_the_device(std::size_t bytes, std::optional<std::size_t> rounded) const {
+  Failure failure;
+  failure.kind = ErrorKind::out_of_device_memory;
+  failure.call = "Pool::allocate";
+  failure.arguments = fmt::format("bytes = {} ({}), device = {}", bytes, format_bytes(bytes), device_.ordinal().value);
+  failure.rule = fmt::format("The device has {} of memory in all", format_bytes(device_bytes_));
+  failure.way_out = "Ask for less";
+  failure.asked_bytes = bytes;
+  failure.rounded_bytes = rounded;
   return failure;
 }
 

@@ -8,6 +8,7 @@
 #include "cuvmm/device.hpp"
 #include "made_current.hpp"
 #include "pool/home_process.hpp"
+#include "pool/told_as.hpp"
 #include "refusal.hpp"
 #include "relaxed_capture_mode.hpp"
 #include "report_exception.hpp"
@@ -17,8 +18,11 @@ namespace cuvmm {
 using driver::call;
 using driver::EntryPoint;
 using pool::owned_here;
+using pool::telling_as;
 
 namespace {
+
+constexpr std::string_view creating = "SynchronousAllocations::create";
 
 // A reference to the primary context of a device.
 class PrimaryContext {
@@ -87,7 +91,7 @@ class SynchronousAllocations::Impl {
 
   DeviceAddress allocate(std::size_t bytes) {
     const Within within(context_);
-    return pool_.allocate(bytes, stream_, device());
+    return telling_as("SynchronousAllocations::allocate", [&] { return pool_.allocate(bytes, stream_, device()); });
   }
 
   void free(DeviceAddress address) {
@@ -117,14 +121,14 @@ SynchronousAllocations& SynchronousAllocations::operator=(SynchronousAllocations
 SynchronousAllocations::~SynchronousAllocations() = default;
 
 SynchronousAllocations SynchronousAllocations::create(Pool& pool) {
-  return create(pool, pool.options().devices.front());
+  return create(pool, telling_as(creating, [&] { return pool.options().devices.front(); }));
 }
 
 SynchronousAllocations SynchronousAllocations::create(Pool& pool, DeviceOrdinal device) {
-  const auto& devices = pool.options().devices;
+  const auto& devices = telling_as(creating, [&]() -> const PoolOptions& { return pool.options(); }).devices;
   if (std::find(devices.begin(), devices.end(), device) == devices.end())
-    raise(invalid_use("SynchronousAllocations::create", fmt::format("device = {}", device.value),
-                      "The pool was not made for that device", "Name it in PoolOptions::devices"));
+    raise(invalid_use(creating, fmt::format("device = {}", device.value), "The pool was not made for that device",
+                      "Name it in PoolOptions::devices"));
   return SynchronousAllocations(std::make_unique<Impl>(pool, pool.driver().device(device)));
 }
 

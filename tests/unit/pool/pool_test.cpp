@@ -279,7 +279,57 @@ TEST_F(PoolTest, C51_ALackOfMemoryTellsWhatExistsAndWhatIsLeft) {
   pool.free(fits, stream_);
   const DeviceAddress mended = pool.allocate(512_MiB, stream_);
   pool.free(mended, stream_);
-  EXPECT_EQ(failure_of([&] { (void)pool.allocate(SIZE_MAX, stream_); }).kind, ErrorKind::out_of_device_memory);
+}
+
+TEST_F(PoolTest, C51_WhatIsLargerThanTheDeviceIsNotMendedByFreeing) {
+  Pool pool = Pool::create(machine_.driver());
+  const std::size_t all = machine_.driver().device(DeviceOrdinal{0}).total_memory();
+  for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX - 1_MiB, all + 1}) {
+    const Failure failure = failure_of([&] { (void)pool.allocate(bytes, stream_); });
+    EXPECT_EQ(failure.kind, ErrorKind::out_of_device_memory);
+    EXPECT_EQ(failure.asked_bytes, bytes);
+    EXPECT_GE(failure.rounded_bytes.value_or(SIZE_MAX), bytes) << failure.message();
+    EXPECT_EQ(failure.way_out, "Ask for less") << failure.message();
+  }
+  Pool limited = Pool::create(machine_.driver(), {.budget = 64_MiB});
+  const Failure beyond = failure_of([&] { (void)limited.allocate(65_MiB, stream_); });
+  EXPECT_TRUE(mentions(beyond.way_out, "Ask for less, or")) << beyond.message();
+  limited.free(limited.allocate(64_MiB, stream_), stream_);
+}
+
+TEST_F(PoolTest, RefusalsNameTheCallThatTheProgramMade) {
+  Pool pool = Pool::create(machine_.driver());
+  const DeviceAddress live = pool.allocate(1, stream_);
+  std::thread without_context([&] {
+    const Failure null_stream = failure_of([&] { (void)pool.allocate(1, nullptr); });
+    EXPECT_EQ(null_stream.call, "Pool::allocate") << null_stream.message();
+    EXPECT_EQ(null_stream.kind, ErrorKind::invalid_use);
+    EXPECT_EQ(failure_of([&] { pool.used_on(live, nullptr); }).call, "Pool::used_on");
+  });
+  without_context.join();
+  pool.free(pool.allocate(1, nullptr), nullptr);
+  pool.free(live, stream_);
+  call<EntryPoint::cuStreamBeginCapture>(machine_.api(), stream_, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  const Failure captured = failure_of([&] { pool.forget(stream_); });
+  EXPECT_EQ(captured.call, "Pool::forget") << captured.message();
+  CUgraph graph = nullptr;
+  ASSERT_EQ(machine_.api().cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
+  call<EntryPoint::cuGraphDestroy>(machine_.api(), graph);
+  pool.forget(stream_);
+}
+
+TEST_F(PoolTest, AnotherThreadsStreamIsNotTakenForItsOwn) {
+  Pool pool = Pool::create(machine_.driver());
+  const CUstream own = abi::per_thread_stream();
+  const DeviceAddress address = pool.allocate(1, own);
+  std::thread other([&] {
+    const CurrentContext context(machine_.driver().device(DeviceOrdinal{0}));
+    const Failure failure = failure_of([&] { pool.free(address, own); });
+    EXPECT_TRUE(mentions(failure.rule, "another thread's stream")) << failure.message();
+    EXPECT_TRUE(mentions(failure.way_out, "in the thread that allocated it")) << failure.message();
+  });
+  other.join();
+  pool.free(address, own);
 }
 
 TEST_F(PoolTest, C51_ALackOfMemoryOfTheDeviceTellsWhatThatHasFree) {

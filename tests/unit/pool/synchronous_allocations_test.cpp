@@ -66,6 +66,29 @@ TEST_F(SynchronousAllocationsTest, RefusesWhatItDidNotGiveOut) {
   moved.free(moved.allocate(1));
 }
 
+TEST_F(SynchronousAllocationsTest, RefusalsNameTheCallThatTheProgramMade) {
+  const auto refused = [](auto&& step) {
+    try {
+      step();
+    } catch (const InvalidUse& error) {
+      return error.failure().call;
+    }
+    return std::string();
+  };
+  Pool pool = Pool::create(machine_.driver());
+  {
+    auto memory = SynchronousAllocations::create(pool);
+    EXPECT_EQ(refused([&] { (void)memory.allocate(0); }), "SynchronousAllocations::allocate");
+    memory.free(memory.allocate(1));
+  }
+  const Pool moved = std::move(pool);
+  // NOLINTBEGIN(bugprone-use-after-move): what is tested
+  EXPECT_EQ(refused([&] { (void)SynchronousAllocations::create(pool); }), "SynchronousAllocations::create");
+  EXPECT_EQ(refused([&] { (void)SynchronousAllocations::create(pool, DeviceOrdinal{0}); }),
+            "SynchronousAllocations::create");
+  // NOLINTEND(bugprone-use-after-move)
+}
+
 TEST_F(SynchronousAllocationsTest, WhatCannotBeWaitedForLivesOn) {
   auto memory = SynchronousAllocations::create(pool_);
   const DeviceAddress address = memory.allocate(1024);

@@ -172,6 +172,43 @@ TEST_F(TaggedAllocationsTest, AForkedChildIsRefused) {
   tagged_.free(address);
 }
 
+TEST_F(TaggedAllocationsTest, RefusalsNameTheCallThatTheProgramMade) {
+  const auto refused = [](auto&& step) {
+    try {
+      step();
+    } catch (const Error& error) {
+      return error.failure();
+    }
+    return Failure{};
+  };
+  EXPECT_EQ(refused([&] { tagged_.sleep("nobody"); }).call, "TaggedAllocations::sleep");
+  EXPECT_EQ(refused([&] { tagged_.wake("nobody"); }).call, "TaggedAllocations::wake");
+  EXPECT_EQ(refused([&] { (void)tagged_.state("nobody"); }).call, "TaggedAllocations::state");
+  const DeviceAddress address = tagged_.allocate("weights", 1, stream_);
+  tagged_.sleep("weights");
+  EXPECT_EQ(refused([&] { tagged_.used_on(address, stream_); }).call, "TaggedAllocations::used_on");
+  tagged_.wake("weights");
+  tagged_.used_on(address, stream_);
+  tagged_.free(address);
+  const Failure large = refused([&] { (void)tagged_.allocate("weights", SIZE_MAX, stream_); });
+  EXPECT_EQ(large.kind, ErrorKind::out_of_device_memory);
+  EXPECT_EQ(large.call, "TaggedAllocations::allocate");
+  EXPECT_EQ(large.way_out, "Ask for less");
+  const Pool moved = std::move(pool_);
+  EXPECT_EQ(refused([&] { (void)TaggedAllocations::create(pool_); }).call, "TaggedAllocations::create");
+}
+
+TEST_F(TaggedAllocationsTest, ATagIsShownOnOneLine) {
+  tagged_.set_budget("a\nb\x1b\"", 2_MiB);
+  try {
+    (void)tagged_.allocate("a\nb\x1b\"", 4_MiB, stream_);
+    ADD_FAILURE() << "beyond the budget";
+  } catch (const OutOfDeviceMemory& error) {
+    EXPECT_NE(error.failure().arguments.find("a\\x0ab\\x1b"), std::string::npos) << error.what();
+    EXPECT_EQ(error.failure().arguments.find('\n'), std::string::npos);
+  }
+}
+
 TEST_F(TaggedAllocationsTest, RefusesWhatCannotBe) {
   EXPECT_THROW((void)tagged_.allocate("", 1, stream_), InvalidUse);
   EXPECT_THROW((void)tagged_.allocate("weights", 0, stream_), InvalidUse);
