@@ -198,6 +198,12 @@ Result<MulticastObject> MulticastObject::try_create(const Driver& driver, const 
   try {
     state->handle = SharedPhysicalMemory(
         PhysicalMemory::adopt(driver, handle, {.handle_types = properties.handle_types}, properties.bytes));
+  } catch (const Error& error) {  // larger than memory can be
+    clean_up<EntryPoint::cuMemRelease>(driver.interface(), handle);
+    Failure failure = error.failure();
+    failure.call = creating;
+    failure.arguments = text_of(properties);
+    return failure;
   } catch (...) {
     clean_up<EntryPoint::cuMemRelease>(driver.interface(), handle);
     throw;

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "made_current.hpp"
+#include "relaxed_capture_mode.hpp"
 
 namespace cuvmm {
 
@@ -55,6 +56,23 @@ Recorded RememberedStream::record_last() {
   Recorded recorded = record();
   if (is_final(recorded.answer)) last_ = recorded;
   return recorded;
+}
+
+// Not with the lock: the device is waited for.
+Recorded RememberedStream::wait_for_context() {
+  driver::Interface& interface = context_->interface();
+  {
+    const MadeCurrent current(interface, context_->handle());
+    if (current.answer() != abi::CUDA_SUCCESS) return failed(EntryPoint::cuCtxPushCurrent, current.answer());
+    const RelaxedCaptureMode relaxed(interface);
+    const abi::CUresult code = interface.cuCtxSynchronize();
+    if (code != abi::CUDA_SUCCESS) return failed(EntryPoint::cuCtxSynchronize, code);
+  }
+  Recorded over;
+  over.answer = WorkAnswer::over;
+  const std::lock_guard lock(mutex_);
+  last_ = over;
+  return over;
 }
 
 Recorded RememberedStream::record() {

@@ -42,6 +42,9 @@ class RememberedStream {
   [[nodiscard]] Recorded try_record();
   // The same for the last time: if the answer is done, over or failed, every later one is that one.
   [[nodiscard]] Recorded record_last();
+  // For a stream that the driver knows no more: waits for all work of its context (cuCtxSynchronize), after which the
+  // stream's is over, too, and every later answer is that. Else what the driver failed with.
+  [[nodiscard]] Recorded wait_for_context();
 
  private:
   [[nodiscard]] Recorded record();

@@ -203,7 +203,9 @@ void StreamUses::no_longer_used_on(CUstream_st* stream) {
       is_default_stream(stream) ? current_context(interface, "StreamUses::no_longer_used_on") : nullptr;
   const auto remembered = state_->find(stream, current);
   if (!remembered) return;
-  const RememberedStream::Recorded recorded = remembered->record_last();
+  RememberedStream::Recorded recorded = remembered->record_last();
+  if (recorded.answer == WorkAnswer::open && recorded.code == abi::CUDA_ERROR_INVALID_HANDLE)
+    recorded = remembered->wait_for_context();
   if (recorded.answer == WorkAnswer::open || recorded.answer == WorkAnswer::blocked)
     raise_not_recorded(interface, "StreamUses::no_longer_used_on", stream, recorded);
   state_->forget(remembered, recorded.event);

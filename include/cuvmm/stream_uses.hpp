@@ -108,7 +108,8 @@ class StreamUses {
 
   // Work that this stream is given from now on does not use the memory any more: records where its work has come to,
   // and forgets the stream, which may be destroyed after that. One that is not remembered is left alone. Throws
-  // InvalidUse while the stream is being captured, Error if the driver fails; the stream is then still remembered.
+  // InvalidUse while the stream is being captured, Error if the driver fails; the stream is then still remembered. Of a
+  // stream that was destroyed before (the driver answers INVALID_HANDLE) it waits for all work of the context.
   void no_longer_used_on(CUstream_st* stream);
 
   // Work that this event stands for now may use the memory. The event may be recorded again or destroyed at once after:

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "driver/convert.hpp"
+#include "pool/told_as.hpp"
 #include "refusal.hpp"
 #include "report_exception.hpp"
 
@@ -29,25 +30,44 @@ std::vector<abi::CUmemAccessDesc> descriptors(const PoolOptions& options, const 
 
 }  // namespace
 
-// Addresses cost nothing, and much of them saves unmapping; but there may be less room.
+namespace {
+
+// Both sides meet where an empty pool has room for each request: smaller ones share the regions of packed space.
+std::optional<Failure> refusal_of(std::size_t large_from, std::size_t granularity, std::size_t device_bytes) {
+  const auto refuse = [&](std::string rule, std::string way_out) {
+    return invalid_use("Pool::create", fmt::format("large_from = {}", large_from), std::move(rule), std::move(way_out));
+  };
+  const std::size_t least = 16 * granularity, most = std::max(least, device_bytes / 4);
+  if (!is_aligned(large_from, granularity) || large_from < least)
+    return refuse(fmt::format("Large begins at a multiple of the granularity, {}, and at no less than 16 times that",
+                              format_bytes(granularity)),
+                  "Leave large_from as it is, or round it up");
+  if (large_from > most)
+    return refuse(fmt::format("Large begins at no more than a quarter of the device's memory, which is {}",
+                              format_bytes(device_bytes)),
+                  "Leave large_from as it is, or lower it");
+  return std::nullopt;
+}
+
+}  // namespace
+
+// Addresses cost nothing, and much of them saves unmapping; but there may be less room. Of the packed half each region
+// must have room for what is not large.
 Result<std::shared_ptr<DevicePool>> DevicePool::create(const PoolSetting& setting, DeviceOrdinal ordinal,
                                                        std::shared_ptr<Budget> budget,
                                                        const std::shared_ptr<DevicePool>& lender) try {
   const Device device = setting.driver.device(ordinal);
   const std::size_t granularity = device.granularity();
-  if (!is_aligned(setting.options.large_from, granularity) || setting.options.large_from < 16 * granularity)
-    return invalid_use(
-        "Pool::create", fmt::format("large_from = {}", setting.options.large_from),
-        fmt::format("Large begins at a multiple of the granularity, {}, and at no less than 16 times that",
-                    format_bytes(granularity)),
-        "Leave large_from as it is, or round it up");
+  const std::size_t large_from = setting.options.large_from;
+  const std::size_t device_bytes = device.total_memory();
+  if (auto refused = refusal_of(large_from, granularity, device_bytes)) return std::move(*refused);
   if (const std::size_t limit = budget->limit(); limit != 0 && limit < granularity)
     return invalid_use("Pool::create", fmt::format("budget = {}", limit),
                        fmt::format("Memory comes in pieces of {}, so that not one fits", format_bytes(granularity)),
                        "Give it more, or 0 for what there is");
   const std::size_t unit = 4 * granularity;
-  const std::size_t least = align_up(device.total_memory() / 2, unit);
-  for (std::size_t bytes = 32 * least;; bytes = align_up(bytes / 2, unit)) {
+  const std::size_t least = align_up(std::max(device_bytes / 2, 2 * PackedSpace::all_regions * large_from), unit);
+  for (std::size_t bytes = std::max(align_up(16 * device_bytes, unit), least);; bytes = align_up(bytes / 2, unit)) {
     auto reservation = AddressReservation::try_create(setting.driver, bytes);
     if (reservation)
       return std::make_shared<DevicePool>(setting, device, std::move(budget), lender, std::move(reservation).value());
@@ -97,7 +117,7 @@ std::shared_ptr<PoolStream> DevicePool::known_stream(CUstream_st* handle) const 
 }
 
 // The driver is asked about a stream once.
-Result<std::shared_ptr<PoolStream>> DevicePool::stream_of(CUstream_st* handle) try {
+Result<std::shared_ptr<PoolStream>> DevicePool::stream_of(std::string_view call, CUstream_st* handle) try {
   StreamNumber number = 0;
   {
     const Lock lock(mutex_);
@@ -112,7 +132,7 @@ Result<std::shared_ptr<PoolStream>> DevicePool::stream_of(CUstream_st* handle) t
   if (kept == made) streams_[number - 1] = made;
   return kept;
 } catch (const Error& error) {
-  return error.failure();
+  return told_as(error.failure(), call);
 }
 
 // As long as they are hardly anything beside all memory, it is cheaper to have some more of them than to map.
@@ -143,12 +163,13 @@ void DevicePool::count_allocation(const Request& request, bool warm) {
 Result<DeviceAddress> DevicePool::allocate(std::size_t bytes, CUstream_st* handle) {
   if (bytes == 0)
     return invalid_use("Pool::allocate", "bytes = 0", "An allocation has a size", "Ask for 1 byte at least");
-  auto stream = stream_of(handle);
+  auto stream = stream_of("Pool::allocate", handle);
   if (!stream) return stream.failure();
   Request request{bytes, 0, std::move(stream).value()};
-  // What is larger than all addresses is refused below, by the same words as what is larger than the device.
   const std::size_t unit = bytes >= setting_.options.large_from ? granularity_ : PackedSpace::alignment;
-  request.rounded = checked_align_up(bytes, unit).value_or(SIZE_MAX / granularity_ * granularity_);
+  const auto rounded = checked_align_up(bytes, unit);
+  if (!rounded || *rounded > device_bytes_) return larger_than_the_device(bytes, rounded);
+  request.rounded = *rounded;
   {
     const Lock lock(mutex_);
     if (const auto found = take(request)) {
@@ -211,8 +232,19 @@ Failure DevicePool::not_live(std::string_view call, DeviceAddress address) const
                      "Free each address that allocate() returned once");
 }
 
+// CU_STREAM_PER_THREAD has one handle, and is another stream in each thread.
+Failure DevicePool::not_a_stream_of(DeviceAddress address, CUstream_st* handle, CUstream_st* own) const {
+  const bool another_threads = handle == own && own == abi::per_thread_stream();
+  return invalid_use(
+      "Pool::free", fmt::format("address = {:#x}, stream = {}", address.value, fmt::ptr(handle)),
+      fmt::format("It was allocated on {} {} and not used on this one, whose order says nothing about its uses",
+                  another_threads ? "another thread's stream" : "stream", fmt::ptr(own)),
+      another_threads ? "Free it in the thread that allocated it, or call used_on() in this one first"
+                      : "Free it on the stream that it was allocated on, or name the other one to used_on() first");
+}
+
 Result<void> DevicePool::used_on(DeviceAddress address, CUstream_st* handle) {
-  auto stream = stream_of(handle);
+  auto stream = stream_of("Pool::used_on", handle);
   if (!stream) return stream.failure();
   const std::size_t offset = address.value - reservation_.address().value;
   {
@@ -228,7 +260,6 @@ Result<void> DevicePool::used_on(DeviceAddress address, CUstream_st* handle) {
 }
 
 Result<void> DevicePool::free(DeviceAddress address, CUstream_st* handle) {
-  constexpr std::string_view call = "Pool::free";
   const std::size_t offset = address.value - reservation_.address().value;
   Tenant tenant;
   Streams users;
@@ -243,12 +274,7 @@ Result<void> DevicePool::free(DeviceAddress address, CUstream_st* handle) {
       return others != users_.end() &&
              std::find(others->second.begin(), others->second.end(), stream) != others->second.end();
     };
-    if (found && !uses())
-      return invalid_use(
-          call, fmt::format("address = {:#x}, stream = {}", address.value, fmt::ptr(handle)),
-          fmt::format("It was allocated on stream {} and not used on this one, whose order says nothing about its uses",
-                      fmt::ptr(streams_[found->stream - 1]->handle)),
-          "Free it on the stream that it was allocated on, or name the other one to used_on() first");
+    if (found && !uses()) return not_a_stream_of(address, handle, streams_[found->stream - 1]->handle);
     if (found) {
       tenant = *found;
       PoolStream& owner = *streams_[tenant.stream - 1];
@@ -264,7 +290,7 @@ Result<void> DevicePool::free(DeviceAddress address, CUstream_st* handle) {
       detain(offset);
     }
   }
-  if (tenant.stream == everybody) return not_live(call, address);
+  if (tenant.stream == everybody) return not_live("Pool::free", address);
   return free_behind_all(offset, tenant, std::move(users));
 }
 
@@ -316,7 +342,7 @@ Result<void> DevicePool::forget(CUstream_st* handle) {
   try {
     stream->uses.no_longer_used_on(handle);
   } catch (const Error& error) {
-    return error.failure();
+    return told_as(error.failure(), call);
   }
   const Lock lock(mutex_);
   by_key_.erase(StreamKey(handle));

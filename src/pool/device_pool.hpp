@@ -138,7 +138,7 @@ class DevicePool {
 
   // --- device_pool.cpp: what needs no driver.
   [[nodiscard]] std::shared_ptr<PoolStream> known_stream(CUstream_st* handle) const;
-  [[nodiscard]] Result<std::shared_ptr<PoolStream>> stream_of(CUstream_st* handle);
+  [[nodiscard]] Result<std::shared_ptr<PoolStream>> stream_of(std::string_view call, CUstream_st* handle);
   [[nodiscard]] bool is_large(std::size_t rounded) const noexcept { return rounded >= setting_.options.large_from; }
   [[nodiscard]] std::optional<std::size_t> take(const Request& request);  // with the lock
   [[nodiscard]] bool few_splinters() const noexcept;                      // with the lock
@@ -146,6 +146,7 @@ class DevicePool {
   [[nodiscard]] std::optional<Tenant> tenant_at(std::size_t offset) const;
   void detain(std::size_t offset);
   void give(std::size_t offset, const Claim& claim);
+  [[nodiscard]] Failure not_a_stream_of(DeviceAddress address, CUstream_st* handle, CUstream_st* own) const;
   [[nodiscard]] Failure not_live(std::string_view call, DeviceAddress address) const;
   [[nodiscard]] Result<void> free_behind_all(std::size_t offset, const Tenant& tenant, Streams users);
 
@@ -155,6 +156,8 @@ class DevicePool {
   void ripen(const PoolStream& stream);  // with the lock
   [[nodiscard]] PendingWork work_of(PoolStream& stream) const;
   void ask_deferred();
+  void look_for_destroyed_streams();
+  [[nodiscard]] bool anything_awaited() const;                       // with the lock
   [[nodiscard]] bool waiting_may_help() const;                       // with the lock
   [[nodiscard]] bool wait_for_progress(Clock::time_point deadline);  // whether there was any
 
@@ -169,7 +172,9 @@ class DevicePool {
   void unmap_again(std::vector<Chunk>& chunks);
   void give_addresses_outside_quarantine(const Place& place);  // with the lock
   [[nodiscard]] std::size_t packed_chunk() const;
+  [[nodiscard]] std::string tell_destroyed_streams() const;
   [[nodiscard]] Failure out_of_memory(const Request& request, const Failure& cause) const;
+  [[nodiscard]] Failure larger_than_the_device(std::size_t bytes, std::optional<std::size_t> rounded) const;
   [[nodiscard]] Failure out_of_addresses(const Request& request) const;
 
   // --- device_pool_memory.cpp: physical memory that is free, or is made.

@@ -25,8 +25,7 @@ constexpr int most_rounds = 64;
 // memory; and where there is none, all that was freed, however long that takes within reason.
 Result<std::size_t> DevicePool::allocate_cold(const Request& request) {
   // No wait will help.
-  if (request.rounded > device_bytes_ || (budget_->limit() != 0 && request.rounded > budget_->limit()))
-    return out_of_memory(request, {});
+  if (budget_->limit() != 0 && request.rounded > budget_->limit()) return out_of_memory(request, {});
   const auto found = [&]() -> std::optional<std::size_t> {
     const Lock lock(mutex_);
     const auto offset = take(request);
@@ -45,6 +44,7 @@ Result<std::size_t> DevicePool::allocate_cold(const Request& request) {
   }
   auto grown = grow(request, false);
   if (grown || !is_shortage(grown.failure())) return grown;
+  look_for_destroyed_streams();
   const auto last = deadline_after(setting_.options.pressure_wait);
   for (int round = 1;; ++round) {
     if (const auto offset = found()) return *offset;
@@ -217,10 +217,11 @@ void DevicePool::unmap_again(std::vector<Chunk>& chunks) {
       stuck.push_back(std::move(each));
     }
   }
+  const std::size_t unmapped = pieces.size();
   keep_loose(pieces);
   const Lock lock(mutex_);
-  numbers_.calls.unmap += chunks.size();
-  numbers_.mappings -= pieces.size();
+  numbers_.calls.unmap += unmapped;
+  numbers_.mappings -= unmapped;
   for (Chunk& each : stuck)
     quarantine_.emplace(each.mapping.address().value - reservation_.address().value, std::move(each));
   chunks.clear();
@@ -239,6 +240,14 @@ void DevicePool::give_addresses_outside_quarantine(const Place& place) {
   give_up_to(place.end());
 }
 
+std::string DevicePool::tell_destroyed_streams() const {
+  std::string handles;
+  const Lock lock(mutex_);
+  for (const auto& [key, stream] : by_key_)
+    if (stream->destroyed) handles += fmt::format("{}{}", handles.empty() ? "" : ", ", fmt::ptr(stream->handle));
+  return handles;
+}
+
 Failure DevicePool::out_of_memory(const Request& request, const Failure& cause) const {
   const PoolStatistics now = statistics();
   Failure failure = cause;
@@ -253,7 +262,14 @@ Failure DevicePool::out_of_memory(const Request& request, const Failure& cause) 
       format_bytes(now.pending_bytes), format_bytes(now.recyclable_bytes), format_bytes(now.largest_hole));
   if (budget_->limit() != 0) failure.rule += fmt::format("; the budget is {}", format_bytes(budget_->limit()));
   if (!cause.rule.empty()) failure.rule += fmt::format(". What was missing: {}", cause.rule);
-  failure.way_out = budget_->limit() != 0 && now.reserved_bytes + request.rounded > budget_->limit()
+  const std::string destroyed = tell_destroyed_streams();
+  if (!destroyed.empty())
+    failure.rule += fmt::format(". Destroyed without forget(), so that their work cannot be followed: {}", destroyed);
+  const bool beyond_budget = budget_->limit() != 0 && request.rounded > budget_->limit();
+  failure.way_out = beyond_budget ? "Ask for less, or make the pool with a larger budget"
+                    : !destroyed.empty()
+                        ? "Call forget() with each stream that was destroyed, which waits for its context"
+                    : budget_->limit() != 0 && now.reserved_bytes + request.rounded > budget_->limit()
                         ? "Free allocations, or make the pool with a larger budget"
                         : "Free allocations of this pool, or memory that others hold at the device";
   failure.asked_bytes = request.asked;
@@ -261,6 +277,19 @@ Failure DevicePool::out_of_memory(const Request& request, const Failure& cause) 
   failure.live_bytes = now.live_bytes;
   failure.recyclable_bytes = now.recyclable_bytes;
   failure.largest_hole_bytes = now.largest_hole;
+  return failure;
+}
+
+// Whatever is freed. `rounded`: none where that is no number of bytes.
+Failure DevicePool::larger_than_the_device(std::size_t bytes, std::optional<std::size_t> rounded) const {
+  Failure failure;
+  failure.kind = ErrorKind::out_of_device_memory;
+  failure.call = "Pool::allocate";
+  failure.arguments = fmt::format("bytes = {} ({}), device = {}", bytes, format_bytes(bytes), device_.ordinal().value);
+  failure.rule = fmt::format("The device has {} of memory in all", format_bytes(device_bytes_));
+  failure.way_out = "Ask for less";
+  failure.asked_bytes = bytes;
+  failure.rounded_bytes = rounded;
   return failure;
 }
 

@@ -177,15 +177,18 @@ void DevicePool::put_back(std::vector<Taken>& taken) {
   taken.clear();
 }
 
+// The budget comes last: what is counted never is more than what is charged.
 void DevicePool::release(std::vector<Taken>& taken) {
   std::size_t bytes = 0;
   for (const Taken& each : taken) bytes += each.memory.size();
   const std::size_t count = taken.size();
   taken.clear();  // the driver is called here
+  {
+    const Lock lock(mutex_);
+    numbers_.calls.release += count;
+    numbers_.reserved_bytes -= bytes;
+  }
   budget_->discharge(bytes);
-  const Lock lock(mutex_);
-  numbers_.calls.release += count;
-  numbers_.reserved_bytes -= bytes;
 }
 
 Result<void> DevicePool::create(std::size_t bytes, std::size_t largest, std::vector<SharedPhysicalMemory>& pieces) {

@@ -1,4 +1,6 @@
 // Asking what the device has done. Nothing is recorded as long as nobody wants what was freed on another stream.
+#include <algorithm>
+
 #include "backoff.hpp"
 #include "pool/device_pool.hpp"
 
@@ -85,11 +87,32 @@ void DevicePool::ask_deferred() {
   deferred_.splice(deferred_.begin(), asked);
 }
 
+// Streams that were destroyed without forget(): nothing tells any more where their work has come to.
+void DevicePool::look_for_destroyed_streams() {
+  Streams asked;
+  {
+    const Lock lock(mutex_);
+    for (const auto& [key, stream] : by_key_)
+      if (!is_default_stream(stream->handle)) asked.push_back(stream);
+  }
+  for (const auto& each : asked) {
+    abi::CUstreamCaptureStatus status = abi::CU_STREAM_CAPTURE_STATUS_NONE;
+    const abi::CUresult code =
+        setting_.driver.interface().cuStreamGetCaptureInfo(each->handle, &status, nullptr, nullptr, nullptr, nullptr);
+    const Lock lock(mutex_);
+    each->destroyed = code == abi::CUDA_ERROR_INVALID_HANDLE;
+  }
+}
+
+bool DevicePool::anything_awaited() const {
+  if (in_flight_ != 0 || asking_deferred_ != 0 || !deferred_.empty()) return true;
+  return std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return each && each->has_unripe(); });
+}
+
 bool DevicePool::waiting_may_help() const {
   if (in_flight_ != 0 || asking_deferred_ != 0 || !deferred_.empty()) return true;
-  for (const auto& each : streams_)
-    if (each && each->has_unripe()) return true;
-  return false;
+  return std::any_of(streams_.begin(), streams_.end(),
+                     [](const auto& each) { return each && each->has_unripe() && !each->destroyed; });
 }
 
 bool DevicePool::wait_for_progress(Clock::time_point deadline) {
@@ -126,7 +149,7 @@ bool DevicePool::drain(Clock::time_point deadline) {
     poll();
     {
       const Lock lock(mutex_);
-      if (!waiting_may_help()) return numbers_.live_allocations == 0;
+      if (!waiting_may_help()) return numbers_.live_allocations == 0 && !anything_awaited();
     }
     if (!wait_for_progress(deadline) && Clock::now() >= deadline) return false;
   }

@@ -6,12 +6,16 @@
 #include <vector>
 
 #include "backoff.hpp"
+#include "peer_refusal.hpp"
 #include "pool/device_pool.hpp"
+#include "pool/home_process.hpp"
 #include "refusal.hpp"
 
 namespace cuvmm {
 
 using pool::DevicePool;
+using pool::owned_here;
+using pool::refusal_here;
 
 class Pool::Impl {
  public:
@@ -55,8 +59,10 @@ class Pool::Impl {
   }
   [[nodiscard]] const std::vector<std::shared_ptr<DevicePool>>& devices() const noexcept { return devices_; }
   [[nodiscard]] const pool::PoolSetting& setting() const noexcept { return setting_; }
+  [[nodiscard]] const pool::HomeProcess& home() const noexcept { return home_; }
 
  private:
+  const pool::HomeProcess home_;
   const pool::PoolSetting setting_;
   std::vector<std::shared_ptr<DevicePool>> devices_;
   ReclaimRegistration registration_;
@@ -72,6 +78,29 @@ Failure foreign(std::string_view call, DeviceAddress address) {
 Failure no_such_device(std::string_view call, DeviceOrdinal device) {
   return invalid_use(call, fmt::format("device = {}", device.value), "The pool was not made for that device",
                      "Name it in PoolOptions::devices");
+}
+
+std::optional<Failure> refusal_of_grants(const Driver& driver, const PoolOptions& options) {
+  const int devices = driver.device_count();
+  std::vector<Location> seen, places;
+  for (const DeviceOrdinal device : options.devices) places.push_back(Location::device(device));
+  for (const AccessGrant& each : options.grants) {
+    const auto refuse = [&](std::string rule, std::string way_out) {
+      return invalid_use("Pool::create",
+                         fmt::format("grants: {}, {}", to_string(each.location), to_string(each.rights)),
+                         std::move(rule), std::move(way_out));
+    };
+    if (each.location.kind != LocationKind::device)
+      return refuse("Device memory cannot be granted to the host", "Name devices only");
+    if (each.location.id < 0 || each.location.id >= devices)
+      return refuse(fmt::format("There are {} device(s)", devices), "Name one of them");
+    if (std::find(seen.begin(), seen.end(), each.location) != seen.end())
+      return refuse("A device is named once among the grants", "Leave the second out");
+    if (each.rights != AccessRights::read_write && places == std::vector{each.location})
+      return refuse("The device of the memory may always read and write it", "Leave it out");
+    seen.push_back(each.location);
+  }
+  return unreachable_in(driver, "Pool::create", options.grants, places);
 }
 
 std::optional<Failure> refusal_of(const Driver& driver, const PoolOptions& options) {
@@ -90,10 +119,7 @@ std::optional<Failure> refusal_of(const Driver& driver, const PoolOptions& optio
                   "No wait is less than nothing", "Use 0 to wait never");
   if (options.source && options.source->driver() != driver)
     return refuse("source", "The source must be of the pool's driver", "Create both with one Driver");
-  for (const AccessGrant& each : options.grants)
-    if (each.location.kind != LocationKind::device)
-      return refuse(fmt::format("grants: {}", to_string(each.location)), "Device memory cannot be granted to the host",
-                    "Name devices only");
+  if (auto refused = refusal_of_grants(driver, options)) return refused;
   for (const DeviceOrdinal device : options.devices)
     if (options.source && options.budget != 0)
       if (const auto limit = options.source->budget(Location::device(device)); limit && *limit < options.budget)
@@ -104,8 +130,12 @@ std::optional<Failure> refusal_of(const Driver& driver, const PoolOptions& optio
 
 }  // namespace
 
-// What is live, or in use, stays mapped for ever: nothing is unmapped under work.
+// What is live, or in use, stays mapped for ever: nothing is unmapped under work. In a forked child nothing is its own.
 Pool::Impl::~Impl() {
+  if (home_.left()) {
+    for (std::shared_ptr<DevicePool>& each : devices_) DevicePool::keep_for_ever(std::move(each));
+    return;
+  }
   const auto deadline = deadline_after(setting_.options.pressure_wait);
   for (std::shared_ptr<DevicePool>& each : devices_) {
     try {
@@ -146,7 +176,7 @@ Pool Pool::create(const Driver& driver, const PoolOptions& options) {
 }
 
 Pool Pool::make_private() const {
-  const Impl& here = owned(impl_, "Pool::make_private", "pool");
+  const Impl& here = owned_here(impl_, "Pool::make_private", "pool");
   pool::PoolSetting setting = here.setting();
   setting.for_capture = true;
   auto impl = std::make_unique<Impl>(std::move(setting));
@@ -156,13 +186,13 @@ Pool Pool::make_private() const {
 }
 
 Result<DeviceAddress> Pool::try_allocate(std::size_t bytes, CUstream_st* stream, DeviceOrdinal device) {
-  if (!impl_) return owns_nothing("Pool::allocate", "pool");
+  if (auto refused = refusal_here(impl_, "Pool::allocate", "pool")) return std::move(*refused);
   DevicePool* const there = impl_->at(device);
   return there != nullptr ? there->allocate(bytes, stream) : no_such_device("Pool::allocate", device);
 }
 
 Result<DeviceAddress> Pool::try_allocate(std::size_t bytes, CUstream_st* stream) {
-  if (!impl_) return owns_nothing("Pool::allocate", "pool");
+  if (auto refused = refusal_here(impl_, "Pool::allocate", "pool")) return std::move(*refused);
   return impl_->devices().front()->allocate(bytes, stream);
 }
 
@@ -175,13 +205,13 @@ DeviceAddress Pool::allocate(std::size_t bytes, CUstream_st* stream, DeviceOrdin
 }
 
 void Pool::used_on(DeviceAddress address, CUstream_st* stream) {
-  DevicePool* const there = owned(impl_, "Pool::used_on", "pool").of(address);
+  DevicePool* const there = owned_here(impl_, "Pool::used_on", "pool").of(address);
   if (there == nullptr) raise(foreign("Pool::used_on", address));
   there->used_on(address, stream).value();
 }
 
 Result<void> Pool::try_free(DeviceAddress address, CUstream_st* stream) {
-  if (!impl_) return owns_nothing("Pool::free", "pool");
+  if (auto refused = refusal_here(impl_, "Pool::free", "pool")) return std::move(*refused);
   DevicePool* const there = impl_->of(address);
   return there != nullptr ? there->free(address, stream) : foreign("Pool::free", address);
 }
@@ -191,29 +221,29 @@ void Pool::free(DeviceAddress address, CUstream_st* stream) {
 }
 
 void Pool::forget(CUstream_st* stream) {
-  for (const auto& each : owned(impl_, "Pool::forget", "pool").devices()) each->forget(stream).value();
+  for (const auto& each : owned_here(impl_, "Pool::forget", "pool").devices()) each->forget(stream).value();
 }
 
 std::size_t Pool::trim(std::size_t keep_bytes, std::size_t step_bytes) {
   std::size_t given = 0;
-  for (const auto& each : owned(impl_, "Pool::trim", "pool").devices())
+  for (const auto& each : owned_here(impl_, "Pool::trim", "pool").devices())
     if (given < step_bytes) given += each->trim(keep_bytes, step_bytes - given);
   return given;
 }
 
 std::optional<PoolAllocation> Pool::describe(DeviceAddress address) const {
-  const DevicePool* const there = owned(impl_, "Pool::describe", "pool").of(address);
+  const DevicePool* const there = owned_here(impl_, "Pool::describe", "pool").of(address);
   return there != nullptr ? there->describe(address) : std::nullopt;
 }
 
 PoolStatistics Pool::statistics() const {
   PoolStatistics sum;
-  for (const auto& each : owned(impl_, "Pool::statistics", "pool").devices()) sum += each->statistics();
+  for (const auto& each : owned_here(impl_, "Pool::statistics", "pool").devices()) sum += each->statistics();
   return sum;
 }
 
 PoolStatistics Pool::statistics(DeviceOrdinal device) const {
-  const DevicePool* const there = owned(impl_, "Pool::statistics", "pool").at(device);
+  const DevicePool* const there = owned_here(impl_, "Pool::statistics", "pool").at(device);
   if (there == nullptr) raise(no_such_device("Pool::statistics", device));
   return there->statistics();
 }

@@ -25,6 +25,7 @@ struct PoolStream {
   std::uint64_t asked_at = 0;  // up to which of these `asked` stands for
   std::optional<PendingWork> asked{};
   bool being_asked = false;  // by a thread that has left the lock
+  bool destroyed = false;    // without forget(), as the driver said when memory was last lacking
   std::size_t live = 0;      // allocations of it
 
   [[nodiscard]] bool has_unripe() const noexcept { return freed > done; }

@@ -2,8 +2,7 @@
 
 #include <atomic>
 
-#include "driver/fork_count.hpp"
-#include "refusal.hpp"
+#include "pool/home_process.hpp"
 
 namespace cuvmm::pool {
 namespace {
@@ -30,12 +29,7 @@ bool in_forked_child() noexcept {
 }
 
 void refuse_in_forked_child(std::string_view call) {
-  if (in_forked_child())
-    raise(
-        invalid_use(call, "", "A driver cannot be used in a forked child of the process that initialised it",
-                    "Start the child with exec (in Python: multiprocessing with \"spawn\"), or open the driver in the "
-                    "child alone",
-                    "NOT-AFTER-FORK"));
+  if (in_forked_child()) raise(not_after_fork(call));
 }
 
 }  // namespace cuvmm::pool

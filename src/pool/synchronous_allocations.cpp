@@ -7,6 +7,8 @@
 #include "clean_up.hpp"
 #include "cuvmm/device.hpp"
 #include "made_current.hpp"
+#include "pool/home_process.hpp"
+#include "pool/told_as.hpp"
 #include "refusal.hpp"
 #include "relaxed_capture_mode.hpp"
 #include "report_exception.hpp"
@@ -15,8 +17,12 @@ namespace cuvmm {
 
 using driver::call;
 using driver::EntryPoint;
+using pool::owned_here;
+using pool::telling_as;
 
 namespace {
+
+constexpr std::string_view creating = "SynchronousAllocations::create";
 
 // A reference to the primary context of a device.
 class PrimaryContext {
@@ -24,7 +30,9 @@ class PrimaryContext {
   explicit PrimaryContext(const Device& device) : device_(device) {
     call<EntryPoint::cuDevicePrimaryCtxRetain>(interface(), &context_, device.handle());
   }
-  ~PrimaryContext() { clean_up<EntryPoint::cuDevicePrimaryCtxRelease>(interface(), device_.handle()); }
+  ~PrimaryContext() {
+    if (!home_.left()) clean_up<EntryPoint::cuDevicePrimaryCtxRelease>(interface(), device_.handle());
+  }
   PrimaryContext(const PrimaryContext&) = delete;
   PrimaryContext& operator=(const PrimaryContext&) = delete;
   PrimaryContext(PrimaryContext&&) = delete;
@@ -33,8 +41,10 @@ class PrimaryContext {
   [[nodiscard]] abi::CUcontext handle() const noexcept { return context_; }
   [[nodiscard]] driver::Interface& interface() const noexcept { return device_.driver().interface(); }
   [[nodiscard]] const Device& device() const noexcept { return device_; }
+  [[nodiscard]] const pool::HomeProcess& home() const noexcept { return home_; }
 
  private:
+  const pool::HomeProcess home_;
   const Device device_;
   abi::CUcontext context_ = nullptr;
 };
@@ -63,8 +73,9 @@ class SynchronousAllocations::Impl {
     call<EntryPoint::cuStreamCreate>(context_.interface(), &stream_,
                                      static_cast<unsigned>(abi::CU_STREAM_NON_BLOCKING));
   }
-  // While something is live, the pool needs the stream.
+  // While something is live, the pool needs the stream. In a forked child it is not its own.
   ~Impl() {
+    if (home().left()) return;
     try {
       const Within within(context_);
       pool_.forget(stream_);
@@ -80,7 +91,7 @@ class SynchronousAllocations::Impl {
 
   DeviceAddress allocate(std::size_t bytes) {
     const Within within(context_);
-    return pool_.allocate(bytes, stream_, device());
+    return telling_as("SynchronousAllocations::allocate", [&] { return pool_.allocate(bytes, stream_, device()); });
   }
 
   void free(DeviceAddress address) {
@@ -99,6 +110,7 @@ class SynchronousAllocations::Impl {
   }
   [[nodiscard]] Pool& pool() const noexcept { return pool_; }
   [[nodiscard]] DeviceOrdinal device() const noexcept { return context_.device().ordinal(); }
+  [[nodiscard]] const pool::HomeProcess& home() const noexcept { return context_.home(); }
 
  private:
   Pool& pool_;
@@ -112,23 +124,23 @@ SynchronousAllocations& SynchronousAllocations::operator=(SynchronousAllocations
 SynchronousAllocations::~SynchronousAllocations() = default;
 
 SynchronousAllocations SynchronousAllocations::create(Pool& pool) {
-  return create(pool, pool.options().devices.front());
+  return create(pool, telling_as(creating, [&] { return pool.options().devices.front(); }));
 }
 
 SynchronousAllocations SynchronousAllocations::create(Pool& pool, DeviceOrdinal device) {
-  const auto& devices = pool.options().devices;
+  const auto& devices = telling_as(creating, [&]() -> const PoolOptions& { return pool.options(); }).devices;
   if (std::find(devices.begin(), devices.end(), device) == devices.end())
-    raise(invalid_use("SynchronousAllocations::create", fmt::format("device = {}", device.value),
-                      "The pool was not made for that device", "Name it in PoolOptions::devices"));
+    raise(invalid_use(creating, fmt::format("device = {}", device.value), "The pool was not made for that device",
+                      "Name it in PoolOptions::devices"));
   return SynchronousAllocations(std::make_unique<Impl>(pool, pool.driver().device(device)));
 }
 
 DeviceAddress SynchronousAllocations::allocate(std::size_t bytes) {
-  return owned(impl_, "SynchronousAllocations::allocate", "allocations").allocate(bytes);
+  return owned_here(impl_, "SynchronousAllocations::allocate", "allocations").allocate(bytes);
 }
 
 void SynchronousAllocations::free(DeviceAddress address) {
-  owned(impl_, "SynchronousAllocations::free", "allocations").free(address);
+  owned_here(impl_, "SynchronousAllocations::free", "allocations").free(address);
 }
 
 bool SynchronousAllocations::owns(DeviceAddress address) const {

@@ -6,9 +6,33 @@
 #include <map>
 #include <mutex>
 
+#include "cuvmm/device.hpp"
+#include "pool/home_process.hpp"
+#include "pool/told_as.hpp"
 #include "refusal.hpp"
 
 namespace cuvmm {
+
+using pool::owned_here;
+using pool::telling_as;
+
+namespace {
+
+// On one line, whatever is in it.
+std::string quoted(const std::string& tag) {
+  std::string text = "\"";
+  for (const char each : tag) {
+    const auto byte = static_cast<unsigned char>(each);
+    if (byte < 0x20 || byte == 0x7f) {
+      text += fmt::format("\\x{:02x}", byte);
+    } else {
+      text += each;
+    }
+  }
+  return text + '"';
+}
+
+}  // namespace
 
 class TaggedAllocations::Impl {
  public:
@@ -36,12 +60,14 @@ class TaggedAllocations::Impl {
   void set_budget(const std::string& tag, std::size_t bytes);
   [[nodiscard]] SleepableMemory& memory() noexcept { return memory_; }
   [[nodiscard]] const PoolOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const pool::HomeProcess& home() const noexcept { return home_; }
   void poll() { queue_->poll(); }
 
  private:
   class Charge;
   [[nodiscard]] Failure unknown(std::string_view call, DeviceAddress address) const;
 
+  const pool::HomeProcess home_;
   const Driver driver_;
   const std::shared_ptr<PhysicalSource> source_;
   const PoolOptions options_;
@@ -88,7 +114,7 @@ class TaggedAllocations::Impl::Charge {
  private:
   [[nodiscard]] Failure refusal(const std::string& tag, const TagStatistics& now) const {
     Failure failure = invalid_use(
-        "TaggedAllocations::allocate", fmt::format("tag = \"{}\", bytes = {}", tag, bytes_),
+        "TaggedAllocations::allocate", fmt::format("tag = {}, bytes = {}", quoted(tag), bytes_),
         fmt::format("The tag has {} of its budget of {}", format_bytes(now.rounded_bytes), format_bytes(now.budget)),
         "Free something of the tag, or raise its budget (set_budget)");
     failure.kind = ErrorKind::out_of_device_memory;
@@ -110,6 +136,15 @@ Failure no_tag(std::string_view call) {
   return invalid_use(call, "tag = \"\"", "A tag has a name", "Name it");
 }
 
+// Whatever is freed or sleeps.
+Failure larger_than_the_device(const std::string& tag, std::size_t bytes, std::size_t most) {
+  Failure failure = invalid_use("TaggedAllocations::allocate", fmt::format("tag = {}, bytes = {}", quoted(tag), bytes),
+                                fmt::format("The device has {} of memory in all", format_bytes(most)), "Ask for less");
+  failure.kind = ErrorKind::out_of_device_memory;
+  failure.asked_bytes = bytes;
+  return failure;
+}
+
 }  // namespace
 
 DeviceAddress TaggedAllocations::Impl::allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream,
@@ -120,6 +155,8 @@ DeviceAddress TaggedAllocations::Impl::allocate(const std::string& tag, std::siz
   if (std::find(options_.devices.begin(), options_.devices.end(), device) == options_.devices.end())
     raise(invalid_use(call, fmt::format("device = {}", device.value), "The pool was not made for that device",
                       "Name it in PoolOptions::devices"));
+  const std::size_t most = driver_.device(device).total_memory();
+  if (bytes > most) raise(larger_than_the_device(tag, bytes, most));
   queue_->poll();
   const Location location = Location::device(device);
   std::vector<AccessGrant> grants{{location}};
@@ -204,61 +241,71 @@ TaggedAllocations& TaggedAllocations::operator=(TaggedAllocations&&) noexcept = 
 TaggedAllocations::~TaggedAllocations() = default;
 
 TaggedAllocations TaggedAllocations::create(const Pool& pool, const SleepableMemoryOptions& options) {
-  return TaggedAllocations(std::make_unique<Impl>(pool, options));
+  return telling_as("TaggedAllocations::create",
+                    [&] { return TaggedAllocations(std::make_unique<Impl>(pool, options)); });
 }
 
 DeviceAddress TaggedAllocations::allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream,
                                           const SleepPolicy& policy) {
-  Impl& impl = owned(impl_, "TaggedAllocations::allocate", "allocations");
-  return impl.allocate(tag, bytes, stream, policy, impl.options().devices.front());
+  const Impl& impl = owned_here(impl_, "TaggedAllocations::allocate", "allocations");
+  return allocate(tag, bytes, stream, policy, impl.options().devices.front());
 }
 
 DeviceAddress TaggedAllocations::allocate(const std::string& tag, std::size_t bytes, CUstream_st* stream,
                                           const SleepPolicy& policy, DeviceOrdinal device) {
-  return owned(impl_, "TaggedAllocations::allocate", "allocations").allocate(tag, bytes, stream, policy, device);
+  constexpr std::string_view call = "TaggedAllocations::allocate";
+  Impl& impl = owned_here(impl_, call, "allocations");
+  return telling_as(call, [&] { return impl.allocate(tag, bytes, stream, policy, device); });
 }
 
 void TaggedAllocations::used_on(DeviceAddress address, CUstream_st* stream) {
   constexpr std::string_view call = "TaggedAllocations::used_on";
-  owned(impl_, call, "allocations").at(call, address)->range.range().used_on(stream);
+  const auto allocation = owned_here(impl_, call, "allocations").at(call, address);
+  telling_as(call, [&] { allocation->range.range().used_on(stream); });
 }
 
 void TaggedAllocations::free(DeviceAddress address) {
-  Impl& impl = owned(impl_, "TaggedAllocations::free", "allocations");
+  Impl& impl = owned_here(impl_, "TaggedAllocations::free", "allocations");
   impl.free(address);
   impl.poll();
 }
 
 SleepReport TaggedAllocations::sleep(const std::string& tag, const SleepOptions& options) {
-  return owned(impl_, "TaggedAllocations::sleep", "allocations").memory().sleep(tag, options);
+  constexpr std::string_view call = "TaggedAllocations::sleep";
+  Impl& impl = owned_here(impl_, call, "allocations");
+  return telling_as(call, [&] { return impl.memory().sleep(tag, options); });
 }
 
 WakeReport TaggedAllocations::wake(const std::string& tag) {
-  return owned(impl_, "TaggedAllocations::wake", "allocations").memory().wake(tag);
+  constexpr std::string_view call = "TaggedAllocations::wake";
+  Impl& impl = owned_here(impl_, call, "allocations");
+  return telling_as(call, [&] { return impl.memory().wake(tag); });
 }
 
 GroupState TaggedAllocations::state(const std::string& tag) const {
-  return owned(impl_, "TaggedAllocations::state", "allocations").memory().state(tag);
+  constexpr std::string_view call = "TaggedAllocations::state";
+  Impl& impl = owned_here(impl_, call, "allocations");
+  return telling_as(call, [&] { return impl.memory().state(tag); });
 }
 
 std::vector<std::string> TaggedAllocations::tags() const {
-  return owned(impl_, "TaggedAllocations::tags", "allocations").memory().tags();
+  return owned_here(impl_, "TaggedAllocations::tags", "allocations").memory().tags();
 }
 
 std::optional<TaggedAllocation> TaggedAllocations::describe(DeviceAddress address) const {
-  return owned(impl_, "TaggedAllocations::describe", "allocations").describe(address);
+  return owned_here(impl_, "TaggedAllocations::describe", "allocations").describe(address);
 }
 
 std::size_t TaggedAllocations::live_bytes(const std::string& tag) const {
-  return owned(impl_, "TaggedAllocations::live_bytes", "allocations").statistics(tag).live_bytes;
+  return owned_here(impl_, "TaggedAllocations::live_bytes", "allocations").statistics(tag).live_bytes;
 }
 
 void TaggedAllocations::set_budget(const std::string& tag, std::size_t bytes) {
-  owned(impl_, "TaggedAllocations::set_budget", "allocations").set_budget(tag, bytes);
+  owned_here(impl_, "TaggedAllocations::set_budget", "allocations").set_budget(tag, bytes);
 }
 
 TagStatistics TaggedAllocations::statistics(const std::string& tag) const {
-  return owned(impl_, "TaggedAllocations::statistics", "allocations").statistics(tag);
+  return owned_here(impl_, "TaggedAllocations::statistics", "allocations").statistics(tag);
 }
 
 }  // namespace cuvmm

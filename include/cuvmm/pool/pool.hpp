@@ -34,7 +34,8 @@ namespace cuvmm {
 // Thread-safe. No lock is held while the driver is called or the device waited for. Streams are known by their handle:
 // call forget() before one is destroyed. Default streams (null, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD) are those of
 // the context that is current when they are first named, and of that thread. In a capture, use a pool of its own, see
-// make_private(). A moved-from pool may be assigned to or destroyed; all else is refused (InvalidUse).
+// make_private(). A moved-from pool may be assigned to or destroyed; all else is refused (InvalidUse), as is all in a
+// forked child of the process that made the pool, where its end does nothing.
 class Pool {
  public:
   // Reserves addresses; no memory is made yet. Throws InvalidUse for options that clash, OutOfAddressSpace, and Error
@@ -70,7 +71,8 @@ class Pool {
   [[nodiscard]] Result<void> try_free(DeviceAddress address, CUstream_st* stream);
 
   // The stream is about to be destroyed. What was freed on it goes to the others when its work is done. Throws
-  // InvalidUse while an allocation of it lives, or while it is being captured.
+  // InvalidUse while an allocation of it lives, or while it is being captured. For one that was destroyed before, whose
+  // handle the driver knows no more, it waits for all work of the context (cuCtxSynchronize).
   void forget(CUstream_st* stream);
 
   // Gives free memory back until at most `keep_bytes` of physical memory exist at each device, or nothing free is left;

@@ -22,10 +22,12 @@ struct PoolOptions {
   // Where physical memory is acquired. None: a source of the pool's own. A source that others use, too, may take back
   // what is free in the pool before it reports a lack of memory.
   std::shared_ptr<PhysicalSource> source{};
-  // Who may access the memory of each device beside that device itself, which may always.
+  // Who may access the memory of each device beside that device itself, which may always. A device is named once, and
+  // must reach the memory (cuDeviceCanAccessPeer).
   std::vector<AccessGrant> grants{};
   // Requests of so many bytes and more get whole chunks of physical memory, rounded up to the granularity; smaller ones
-  // are packed side by side. A multiple of the granularity, at least 16 times that.
+  // are packed side by side. A multiple of the granularity, at least 16 times that, and no more than a quarter of the
+  // memory of each device, where that is less.
   std::size_t large_from = std::size_t{32} << 20;
   // How long an allocation waits for the device to be done with memory that was freed, before the pool makes more. The
   // wait ends as soon as there is enough. 0: never.

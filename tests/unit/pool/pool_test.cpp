@@ -1,7 +1,11 @@
 #include "cuvmm/pool/pool.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <thread>
@@ -203,6 +207,56 @@ TEST_F(PoolTest, C51_OptionsThatClashAreRefusedWhenItIsMade) {
   EXPECT_TRUE(Pool::try_create(machine_.driver(), {.large_from = 34_MiB}));
 }
 
+TEST_F(PoolTest, WhereLargeBeginsLeavesRoomForEachRequest) {
+  const std::size_t all = machine_.driver().device(DeviceOrdinal{0}).total_memory();
+  for (const std::size_t refused : {all, all / 4 + 2_MiB, 40_GiB, SIZE_MAX / 2_MiB * 2_MiB}) {
+    const auto made = Pool::try_create(machine_.driver(), {.large_from = refused / 2_MiB * 2_MiB});
+    ASSERT_FALSE(made) << refused;
+    EXPECT_EQ(made.failure().kind, ErrorKind::invalid_use);
+    EXPECT_TRUE(mentions(made.failure().message(), "a quarter of the device's memory")) << made.failure().message();
+  }
+  const std::size_t most = all / 4 / 2_MiB * 2_MiB;
+  Pool pool = Pool::create(machine_.driver(), {.large_from = most});
+  std::vector<DeviceAddress> got;
+  for (const std::size_t bytes : {most - 1, most, most / 2 + 1, most / 4}) got.push_back(pool.allocate(bytes, stream_));
+  for (const DeviceAddress each : got) pool.free(each, stream_);
+}
+
+TEST_F(PoolTest, WhereAddressesAreScarceThereIsRoomForEachRequestStill) {
+  emulator::Configuration configuration = pool_machine(256_MiB);
+  const PoolMachine small(configuration);
+  const CUstream stream = small.stream();
+  Pool pool = Pool::create(small.driver(), {.large_from = 64_MiB});
+  pool.free(pool.allocate(64_MiB - 1, stream), stream);
+  pool.free(pool.allocate(64_MiB, stream), stream);
+}
+
+TEST_F(PoolTest, GrantsAreCheckedWhenThePoolIsMade) {
+  emulator::Configuration configuration = pool_machine(1_GiB, 4);
+  configuration.no_peer_access = {{0, 3}};
+  const PoolMachine four(configuration);
+  const auto device = [](int ordinal) { return Location::device(DeviceOrdinal{ordinal}); };
+  const auto refused = [&](std::vector<AccessGrant> grants, ErrorKind kind, std::string_view part) {
+    const auto made = Pool::try_create(four.driver(), {.grants = std::move(grants)});
+    ASSERT_FALSE(made) << part;
+    EXPECT_EQ(made.failure().kind, kind) << made.failure().message();
+    EXPECT_EQ(made.failure().call, "Pool::create");
+    EXPECT_TRUE(mentions(made.failure().message(), part)) << made.failure().message();
+  };
+  refused({{device(5)}}, ErrorKind::invalid_use, "4 device(s)");
+  refused({{device(-1)}}, ErrorKind::invalid_use, "4 device(s)");
+  refused({{device(1)}, {device(1), AccessRights::read}}, ErrorKind::invalid_use, "named once");
+  refused({{device(0), AccessRights::read}}, ErrorKind::invalid_use, "may always");
+  refused({{device(0), AccessRights::none}}, ErrorKind::invalid_use, "may always");
+  refused({{device(3)}}, ErrorKind::not_supported, "3");
+  const CUstream stream = four.stream();
+  Pool pool = Pool::create(four.driver(), {.grants = {{device(0)}, {device(1)}, {device(2), AccessRights::read}}});
+  pool.free(pool.allocate(1, stream), stream);
+  // Of another device's memory a device of the pool may have less.
+  EXPECT_TRUE(Pool::try_create(
+      four.driver(), {.devices = {DeviceOrdinal{0}, DeviceOrdinal{1}}, .grants = {{device(0), AccessRights::read}}}));
+}
+
 TEST_F(PoolTest, C51_ALackOfMemoryTellsWhatExistsAndWhatIsLeft) {
   PoolOptions options = hasty();
   options.budget = 1_GiB;
@@ -225,7 +279,57 @@ TEST_F(PoolTest, C51_ALackOfMemoryTellsWhatExistsAndWhatIsLeft) {
   pool.free(fits, stream_);
   const DeviceAddress mended = pool.allocate(512_MiB, stream_);
   pool.free(mended, stream_);
-  EXPECT_EQ(failure_of([&] { (void)pool.allocate(SIZE_MAX, stream_); }).kind, ErrorKind::out_of_device_memory);
+}
+
+TEST_F(PoolTest, C51_WhatIsLargerThanTheDeviceIsNotMendedByFreeing) {
+  Pool pool = Pool::create(machine_.driver());
+  const std::size_t all = machine_.driver().device(DeviceOrdinal{0}).total_memory();
+  for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX - 1_MiB, all + 1}) {
+    const Failure failure = failure_of([&] { (void)pool.allocate(bytes, stream_); });
+    EXPECT_EQ(failure.kind, ErrorKind::out_of_device_memory);
+    EXPECT_EQ(failure.asked_bytes, bytes);
+    EXPECT_GE(failure.rounded_bytes.value_or(SIZE_MAX), bytes) << failure.message();
+    EXPECT_EQ(failure.way_out, "Ask for less") << failure.message();
+  }
+  Pool limited = Pool::create(machine_.driver(), {.budget = 64_MiB});
+  const Failure beyond = failure_of([&] { (void)limited.allocate(65_MiB, stream_); });
+  EXPECT_TRUE(mentions(beyond.way_out, "Ask for less, or")) << beyond.message();
+  limited.free(limited.allocate(64_MiB, stream_), stream_);
+}
+
+TEST_F(PoolTest, RefusalsNameTheCallThatTheProgramMade) {
+  Pool pool = Pool::create(machine_.driver());
+  const DeviceAddress live = pool.allocate(1, stream_);
+  std::thread without_context([&] {
+    const Failure null_stream = failure_of([&] { (void)pool.allocate(1, nullptr); });
+    EXPECT_EQ(null_stream.call, "Pool::allocate") << null_stream.message();
+    EXPECT_EQ(null_stream.kind, ErrorKind::invalid_use);
+    EXPECT_EQ(failure_of([&] { pool.used_on(live, nullptr); }).call, "Pool::used_on");
+  });
+  without_context.join();
+  pool.free(pool.allocate(1, nullptr), nullptr);
+  pool.free(live, stream_);
+  call<EntryPoint::cuStreamBeginCapture>(machine_.api(), stream_, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  const Failure captured = failure_of([&] { pool.forget(stream_); });
+  EXPECT_EQ(captured.call, "Pool::forget") << captured.message();
+  CUgraph graph = nullptr;
+  ASSERT_EQ(machine_.api().cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
+  call<EntryPoint::cuGraphDestroy>(machine_.api(), graph);
+  pool.forget(stream_);
+}
+
+TEST_F(PoolTest, AnotherThreadsStreamIsNotTakenForItsOwn) {
+  Pool pool = Pool::create(machine_.driver());
+  const CUstream own = abi::per_thread_stream();
+  const DeviceAddress address = pool.allocate(1, own);
+  std::thread other([&] {
+    const CurrentContext context(machine_.driver().device(DeviceOrdinal{0}));
+    const Failure failure = failure_of([&] { pool.free(address, own); });
+    EXPECT_TRUE(mentions(failure.rule, "another thread's stream")) << failure.message();
+    EXPECT_TRUE(mentions(failure.way_out, "in the thread that allocated it")) << failure.message();
+  });
+  other.join();
+  pool.free(address, own);
 }
 
 TEST_F(PoolTest, C51_ALackOfMemoryOfTheDeviceTellsWhatThatHasFree) {
@@ -448,6 +552,54 @@ TEST_F(PoolTest, AStreamThatIsForgottenLeavesItsMemoryToTheOthers) {
   pool.free(first, stream_);
 }
 
+TEST_F(PoolTest, AStreamThatWasDestroyedUnforgottenIsNamedAtOnceAndForgettingItFreesItsMemory) {
+  PoolOptions options;
+  options.budget = 64_MiB;
+  options.pressure_wait = 1h;
+  Pool pool = Pool::create(machine_.driver(), options);
+  const CUstream passing = machine_.stream();
+  const DeviceAddress shared = pool.allocate(1_MiB, stream_);
+  pool.used_on(shared, passing);
+  pool.free(pool.allocate(48_MiB, passing), passing);
+  call<EntryPoint::cuStreamDestroy>(machine_.api(), passing);
+  const Failure failure = failure_of([&] { (void)pool.allocate(64_MiB - 2_MiB, other_); });
+  EXPECT_EQ(failure.kind, ErrorKind::out_of_device_memory);
+  EXPECT_TRUE(mentions(failure.message(), "Destroyed without forget()")) << failure.message();
+  EXPECT_TRUE(mentions(failure.message(), fmt::format("{}", fmt::ptr(passing)))) << failure.message();
+  EXPECT_TRUE(mentions(failure.way_out, "Call forget()")) << failure.message();
+  pool.free(shared, stream_);
+  pool.forget(passing);
+  machine_.finish(stream_);
+  const DeviceAddress again = pool.allocate(62_MiB, other_);
+  pool.free(again, other_);
+  machine_.finish(other_);
+  const DeviceAddress all = pool.allocate(64_MiB, stream_);
+  const Failure full = failure_of([&] { (void)pool.allocate(2_MiB, other_); });
+  EXPECT_FALSE(mentions(full.message(), "Destroyed")) << full.message();
+  pool.free(all, stream_);
+}
+
+TEST_F(PoolTest, ForgettingADestroyedStreamWaitsForItsWork) {
+  Pool pool = Pool::create(machine_.driver(), hasty());
+  const CUstream passing = machine_.stream();
+  const DeviceAddress first = pool.allocate(64_MiB, passing);
+  std::uint32_t* const word = machine_.hold(passing);
+  machine_.fill(first, 1_MiB, 1, passing);
+  pool.free(first, passing);
+  call<EntryPoint::cuStreamDestroy>(machine_.api(), passing);
+  std::atomic<bool> forgotten = false;
+  std::thread forgetting([&] {
+    pool.forget(passing);
+    forgotten = true;
+  });
+  for (int i = 0; i < 50 && !forgotten; ++i) std::this_thread::sleep_for(1ms);
+  EXPECT_FALSE(forgotten);
+  EXPECT_EQ(pool.trim(), 0u);
+  machine_.let_go(word, stream_);
+  forgetting.join();
+  EXPECT_EQ(pool.trim(), 64_MiB);
+}
+
 TEST_F(PoolTest, APrivatePoolServesACapture) {
   Pool pool = Pool::create(machine_.driver(), hasty());
   pool.free(pool.allocate(64_MiB, stream_), stream_);
@@ -575,6 +727,22 @@ TEST_F(PoolTest, APackedRequestThatFailsLeavesWhatWasFree) {
   for (const DeviceAddress each : {first, second, again}) pool.free(each, stream_);
 }
 
+TEST_F(PoolTest, WhatCannotBeGrantedIsMappedNoMoreAndCountedSo) {
+  Pool pool = Pool::create(machine_.driver(), hasty());
+  for (const std::size_t bytes : {3_MiB, 64_MiB}) {
+    machine_.faults().inject({.entry_point = EntryPoint::cuMemSetAccess});
+    EXPECT_FALSE(pool.try_allocate(bytes, stream_));
+    EXPECT_EQ(pool.statistics().mappings, 0u);
+    const PoolDriverCalls calls = pool.statistics().calls;
+    EXPECT_EQ(calls.map, calls.unmap);
+    pool.free(pool.allocate(bytes, stream_), stream_);
+    EXPECT_GE(pool.statistics().mappings, 1u);
+    machine_.finish(stream_);
+    pool.trim();
+    EXPECT_EQ(pool.statistics().mappings, 0u);
+  }
+}
+
 TEST_F(PoolTest, WhatIsLargerThanAllIsRefusedWithoutWaiting) {
   PoolOptions options;
   options.budget = 128_MiB;
@@ -633,6 +801,40 @@ TEST_F(PoolTest, SeveralDevicesHaveMemoryOfTheirOwn) {
     EXPECT_EQ(failure_of([&] { (void)pool.statistics(DeviceOrdinal{2}); }).kind, ErrorKind::invalid_use);
   }
   EXPECT_TRUE(two.nothing_live());
+}
+
+// What the child answers with its exit code: each bit is a call that was not refused in words.
+TEST_F(PoolTest, AForkedChildIsRefusedInWordsAndTheParentGoesOn) {
+  Pool pool = Pool::create(machine_.driver());
+  const DeviceAddress live = pool.allocate(1_MiB, stream_);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int wrong = 0, bit = 1;
+    const auto refused = [&](auto&& step) {
+      try {
+        step();
+        wrong |= bit;
+      } catch (const InvalidUse& error) {
+        if (!mentions(error.what(), "in a forked child")) wrong |= bit;
+      }
+      bit *= 2;
+    };
+    refused([&] { (void)pool.allocate(1, stream_); });
+    refused([&] { pool.free(live, stream_); });
+    refused([&] { pool.used_on(live, other_); });
+    refused([&] { pool.forget(other_); });
+    refused([&] { (void)pool.trim(); });
+    refused([&] { (void)pool.statistics(); });
+    refused([&] { (void)pool.make_private(); });
+    { const Pool gone = std::move(pool); }
+    if (!handler_.take().empty()) wrong = 255;
+    ::_exit(wrong);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  pool.free(live, stream_);
 }
 
 TEST_F(PoolTest, WhatIsLiveWhenItGoesIsTold) {

@@ -228,6 +228,35 @@ TEST_P(PoolThreads, SixteenThreadsOnEightStreamsEach) {
 INSTANTIATE_TEST_SUITE_P(Schedulers, PoolThreads,
                          testing::Values(emulator::Scheduler::threaded, emulator::Scheduler::stepped));
 
+// What is given back is counted no more before others may make as much.
+TEST(PoolPeaks, ThePeakOfThreadsThatLackMemoryIsWithinTheBudget) {
+  PoolMachine machine(pool_machine(4_GiB));
+  Pool pool = Pool::create(machine.driver(), {.budget = 128_MiB, .reuse_wait = 0us, .pressure_wait = 1ms});
+  const CUstream own = machine.stream();
+  std::vector<DeviceAddress> live;
+  for (int count = 0; count < 2000; ++count) live.push_back(pool.allocate(512, own));
+  std::vector<std::thread> threads;
+  for (unsigned thread = 0; thread < 6; ++thread)
+    threads.emplace_back([&, thread] {
+      const CurrentContext context(machine.driver().device(DeviceOrdinal{0}));
+      std::mt19937_64 random(thread);
+      const CUstream stream = machine.stream();
+      for (int step = 0; step < 300; ++step) {
+        const auto got = pool.try_allocate(32_MiB + (random() % 16) * 2_MiB, stream);
+        if (got) pool.free(*got, stream);
+        (void)pool.statistics();  // has the lock for long, so that others meet there
+        pool.trim();
+      }
+    });
+  for (auto& each : threads) each.join();
+  for (const DeviceAddress each : live) pool.free(each, own);
+  machine.finish(own);
+  EXPECT_LE(pool.statistics().peak_reserved_bytes, 128_MiB);
+  pool.trim();
+  EXPECT_EQ(pool.statistics().reserved_bytes, 0u);
+  EXPECT_EQ(pool.statistics().mappings, 0u);
+}
+
 // The life of a pool, and of a private one beside it, in which each call of the driver fails once.
 class PoolFaults {
  public:

@@ -1,6 +1,8 @@
 #include "cuvmm/pool/synchronous_allocations.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -64,12 +66,60 @@ TEST_F(SynchronousAllocationsTest, RefusesWhatItDidNotGiveOut) {
   moved.free(moved.allocate(1));
 }
 
+TEST_F(SynchronousAllocationsTest, RefusalsNameTheCallThatTheProgramMade) {
+  const auto refused = [](auto&& step) {
+    try {
+      step();
+    } catch (const InvalidUse& error) {
+      return error.failure().call;
+    }
+    return std::string();
+  };
+  Pool pool = Pool::create(machine_.driver());
+  {
+    auto memory = SynchronousAllocations::create(pool);
+    EXPECT_EQ(refused([&] { (void)memory.allocate(0); }), "SynchronousAllocations::allocate");
+    memory.free(memory.allocate(1));
+  }
+  const Pool moved = std::move(pool);
+  // NOLINTBEGIN(bugprone-use-after-move): what is tested
+  EXPECT_EQ(refused([&] { (void)SynchronousAllocations::create(pool); }), "SynchronousAllocations::create");
+  EXPECT_EQ(refused([&] { (void)SynchronousAllocations::create(pool, DeviceOrdinal{0}); }),
+            "SynchronousAllocations::create");
+  // NOLINTEND(bugprone-use-after-move)
+}
+
 TEST_F(SynchronousAllocationsTest, WhatCannotBeWaitedForLivesOn) {
   auto memory = SynchronousAllocations::create(pool_);
   const DeviceAddress address = memory.allocate(1024);
   machine_.faults().inject({.entry_point = EntryPoint::cuCtxSynchronize});
   EXPECT_THROW(memory.free(address), Error);
   EXPECT_TRUE(pool_.describe(address));
+  memory.free(address);
+}
+
+TEST_F(SynchronousAllocationsTest, AForkedChildIsRefused) {
+  auto memory = SynchronousAllocations::create(pool_);
+  const DeviceAddress address = memory.allocate(1024);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int refused = 0;
+    try {
+      (void)memory.allocate(1);
+    } catch (const InvalidUse& error) {
+      if (error.failure().call == "SynchronousAllocations::allocate") ++refused;
+    }
+    try {
+      memory.free(address);
+    } catch (const InvalidUse& error) {
+      if (error.failure().rule_ids == "NOT-AFTER-FORK") ++refused;
+    }
+    { const SynchronousAllocations gone = std::move(memory); }
+    ::_exit(refused + (handler_.take().empty() ? 0 : 10));
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 2);
   memory.free(address);
 }
 

@@ -1,6 +1,8 @@
 #include "cuvmm/pool/tagged_allocations.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "pool_machine.hpp"
 
@@ -144,6 +146,67 @@ TEST_F(TaggedAllocationsTest, WhatTheMachineRefusesIsNotChargedToTheTag) {
   EXPECT_THROW((void)tagged_.allocate("cache", 1_GiB, stream_), Error);
   EXPECT_EQ(tagged_.statistics("cache"), TagStatistics{.budget = 1_GiB});
   tagged_.free(tagged_.allocate("cache", 1_GiB, stream_));
+}
+
+TEST_F(TaggedAllocationsTest, AForkedChildIsRefused) {
+  const DeviceAddress address = tagged_.allocate("weights", 1, stream_);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int refused = 0;
+    try {
+      tagged_.sleep("weights");
+    } catch (const InvalidUse& error) {
+      if (error.failure().rule_ids == "NOT-AFTER-FORK") ++refused;
+    }
+    try {
+      tagged_.free(address);
+    } catch (const InvalidUse& error) {
+      if (error.failure().call == "TaggedAllocations::free") ++refused;
+    }
+    ::_exit(refused);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_EQ(tagged_.sleep("weights").bytes_given_back, 2_MiB);
+  tagged_.free(address);
+}
+
+TEST_F(TaggedAllocationsTest, RefusalsNameTheCallThatTheProgramMade) {
+  const auto refused = [](auto&& step) {
+    try {
+      step();
+    } catch (const Error& error) {
+      return error.failure();
+    }
+    return Failure{};
+  };
+  EXPECT_EQ(refused([&] { tagged_.sleep("nobody"); }).call, "TaggedAllocations::sleep");
+  EXPECT_EQ(refused([&] { tagged_.wake("nobody"); }).call, "TaggedAllocations::wake");
+  EXPECT_EQ(refused([&] { (void)tagged_.state("nobody"); }).call, "TaggedAllocations::state");
+  const DeviceAddress address = tagged_.allocate("weights", 1, stream_);
+  tagged_.sleep("weights");
+  EXPECT_EQ(refused([&] { tagged_.used_on(address, stream_); }).call, "TaggedAllocations::used_on");
+  tagged_.wake("weights");
+  tagged_.used_on(address, stream_);
+  tagged_.free(address);
+  const Failure large = refused([&] { (void)tagged_.allocate("weights", SIZE_MAX, stream_); });
+  EXPECT_EQ(large.kind, ErrorKind::out_of_device_memory);
+  EXPECT_EQ(large.call, "TaggedAllocations::allocate");
+  EXPECT_EQ(large.way_out, "Ask for less");
+  const Pool moved = std::move(pool_);
+  EXPECT_EQ(refused([&] { (void)TaggedAllocations::create(pool_); }).call, "TaggedAllocations::create");
+}
+
+TEST_F(TaggedAllocationsTest, ATagIsShownOnOneLine) {
+  tagged_.set_budget("a\nb\x1b\"", 2_MiB);
+  try {
+    (void)tagged_.allocate("a\nb\x1b\"", 4_MiB, stream_);
+    ADD_FAILURE() << "beyond the budget";
+  } catch (const OutOfDeviceMemory& error) {
+    EXPECT_NE(error.failure().arguments.find("a\\x0ab\\x1b"), std::string::npos) << error.what();
+    EXPECT_EQ(error.failure().arguments.find('\n'), std::string::npos);
+  }
 }
 
 TEST_F(TaggedAllocationsTest, RefusesWhatCannotBe) {
