@@ -124,6 +124,7 @@ TEST_F(MulticastObjectTest, PropertiesAreCheckedWithTheRule) {
   EXPECT_EQ(calls(EntryPoint::cuMulticastCreate), 0u) << "refused before the driver was asked";
   expect_refusal(made({.devices = 2, .bytes = unit, .handle_types = HandleType::fabric}), ErrorKind::not_permitted,
                  "fabric handles");
+  expect_refusal(made({.devices = 2, .bytes = std::size_t{1} << 63}), ErrorKind::invalid_use, "RANGE-FITS");
   EXPECT_TRUE(made({.devices = 2, .bytes = unit, .handle_types = HandleType::posix_file_descriptor}));
   EXPECT_TRUE(machine_->nothing_live());
 }

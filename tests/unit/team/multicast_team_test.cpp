@@ -133,6 +133,7 @@ TEST_F(MulticastTeamTest, WhatRanksDoNotAgreeOnIsRefusedOnAll) {
     refused(odd ? 0 : unit, {}, "rank 1 (process");
     refused(unit, {.bind_attempts = odd ? 0 : 1}, "bind_attempts = 0");
     EXPECT_EQ(machine.calls(team->rank())[EntryPoint::cuMulticastCreate], 0U);
+    refused(std::size_t{1} << 63, {}, "rank 0 (process");  // which the root alone finds out
 
     const OwnMemory own(*team, 2 * unit);
     auto multicast = MulticastTeam::create(team, 2 * unit, {}, soon());
