@@ -10,7 +10,7 @@ namespace cuvmm::emulator::execution {
 
 struct [[nodiscard]] Outcome {
   enum class State {
-    done,   // finished; the stream goes on with its next operation
+    done,      // finished; the stream goes on with its next operation
     again,     // not finished (a spinning kernel, a value that has not come): tried again while other streams go on
     advanced,  // not finished either, but further than before: what it waits for next may come at once
     short_of_memory,  // not begun, for want of the process's memory: tried again, and a fault if that lasts

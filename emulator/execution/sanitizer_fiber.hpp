@@ -34,10 +34,18 @@ class SanitizerFiber {
   void leave_outside(const void* lowest, std::size_t bytes) {
     __sanitizer_start_switch_fiber(&fake_outside_, lowest, bytes);
   }
-  void arrive_inside() { __sanitizer_finish_switch_fiber(fake_inside_, &lowest_outside_, &bytes_outside_); }
-  void leave_inside() { __sanitizer_start_switch_fiber(&fake_inside_, lowest_outside_, bytes_outside_); }
-  void leave_for_good() { __sanitizer_start_switch_fiber(nullptr, lowest_outside_, bytes_outside_); }
-  void arrive_outside() { __sanitizer_finish_switch_fiber(fake_outside_, nullptr, nullptr); }
+  void arrive_inside() {
+    __sanitizer_finish_switch_fiber(fake_inside_, &lowest_outside_, &bytes_outside_);
+  }
+  void leave_inside() {
+    __sanitizer_start_switch_fiber(&fake_inside_, lowest_outside_, bytes_outside_);
+  }
+  void leave_for_good() {
+    __sanitizer_start_switch_fiber(nullptr, lowest_outside_, bytes_outside_);
+  }
+  void arrive_outside() {
+    __sanitizer_finish_switch_fiber(fake_outside_, nullptr, nullptr);
+  }
 
  private:
   void* fake_outside_ = nullptr;
@@ -46,7 +54,9 @@ class SanitizerFiber {
   std::size_t bytes_outside_ = 0;
 #elif defined(CUVMM_FIBERS_UNDER_THREAD_SANITIZER)
   SanitizerFiber() : inside_(__tsan_create_fiber(0)) {}
-  ~SanitizerFiber() { __tsan_destroy_fiber(inside_); }
+  ~SanitizerFiber() {
+    __tsan_destroy_fiber(inside_);
+  }
   SanitizerFiber(const SanitizerFiber&) = delete;
   SanitizerFiber& operator=(const SanitizerFiber&) = delete;
   SanitizerFiber(SanitizerFiber&&) = delete;
@@ -58,8 +68,12 @@ class SanitizerFiber {
     __tsan_switch_to_fiber(inside_, 0);
   }
   void arrive_inside() {}
-  [[gnu::always_inline]] void leave_inside() { __tsan_switch_to_fiber(outside_, 0); }
-  [[gnu::always_inline]] void leave_for_good() { __tsan_switch_to_fiber(outside_, 0); }
+  [[gnu::always_inline]] void leave_inside() {
+    __tsan_switch_to_fiber(outside_, 0);
+  }
+  [[gnu::always_inline]] void leave_for_good() {
+    __tsan_switch_to_fiber(outside_, 0);
+  }
   void arrive_outside() {}
 
  private:

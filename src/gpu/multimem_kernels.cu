@@ -44,7 +44,7 @@ extern "C" __global__ void cuvmm_multimem_add(Word* multicast, const Word* sourc
 }
 
 extern "C" __global__ void cuvmm_multimem_sum_bf16(const Vector<BFloat16Pair, 4>* multicast,
-                                                        Vector<BFloat16Pair, 4>* destination, Word words) {
+                                                   Vector<BFloat16Pair, 4>* destination, Word words) {
   for (Word index = first_index(); index < words / 2; index += stride())
     destination[index] =
         multimem_load_reduce<Operation::add, Order::relaxed, Scope::system, Accumulation::single>(multicast + index);
@@ -52,7 +52,7 @@ extern "C" __global__ void cuvmm_multimem_sum_bf16(const Vector<BFloat16Pair, 4>
 
 // Each thread reads what it wrote itself, through the other address.
 extern "C" __global__ void cuvmm_multimem_alias(Four* multicast, const Four* source, const volatile Word* own,
-                                                     Word* destination, Word words) {
+                                                Word* destination, Word words) {
   for (Word index = first_index(); index < words / 2; index += stride()) {
     multimem_store(multicast + index, source[index]);
     proxy_fence_alias();
@@ -62,7 +62,7 @@ extern "C" __global__ void cuvmm_multimem_alias(Four* multicast, const Four* sou
 }
 
 extern "C" __global__ void cuvmm_multimem_meet(std::uint32_t* counters, const std::uint32_t* own, Word expected,
-                                                    Word most_polls, std::uint32_t* left) {
+                                               Word most_polls, std::uint32_t* left) {
   if (first_index() != 0) return;
   proxy_fence_alias();
   multimem_reduce<Operation::add, Order::release>(counters, 1U);

@@ -6,10 +6,11 @@
 #include <vector>
 #ifdef CONSUMER_HAS_A_POOL
 #include <cuvmm/pool/c_tags.h>
+#include <cuvmm/pool/torch_api.h>
+
 #include <cuvmm/pool/pmr_resource.hpp>
 #include <cuvmm/pool/synchronous_allocations.hpp>
 #include <cuvmm/pool/tagged_allocations.hpp>
-#include <cuvmm/pool/torch_api.h>
 #endif
 #ifdef CONSUMER_SHARES
 #include <cuvmm/sharing/sharing.hpp>
