@@ -239,9 +239,12 @@ class MulticastTeam::Impl {
   Result<void> share(const std::string& name, const Deadline& deadline) {
     Result<SharedPhysicalMemory> mine = SharedPhysicalMemory();
     if (team_->rank() == root) {
-      auto created = MulticastObject::try_create(team_->device().driver(), properties_);
-      if (created) join(std::move(created).value(), name);
-      mine = created ? Result<SharedPhysicalMemory>(member_->shareable()) : created.failure();
+      if (auto created = MulticastObject::try_create(team_->device().driver(), properties_)) {
+        join(std::move(created).value(), name);
+        mine = member_->shareable();
+      } else {
+        mine = created.failure();
+      }
     }
     const auto handle = team_->try_broadcast_handle("multicast", root, mine, deadline);
     if (!handle) return handle.failure();
@@ -305,8 +308,8 @@ class MulticastTeam::Impl {
   }
 
   // On a thread of its own, which shares the member.
-  Result<void> watch(std::string call, const Deadline& deadline, std::function<Result<void>()> work) {
-    auto started = WatchedCall::start(std::move(call), std::move(work));
+  Result<void> watch(const std::string& call, const Deadline& deadline, std::function<Result<void>()> work) {
+    auto started = WatchedCall::start(call, std::move(work));
     if (!started) return started.failure();
     if (started->wait(watched_until(deadline))) return started->result();
     blocked_.emplace(std::move(started).value());

@@ -96,8 +96,8 @@ class WatchedCall::State {
   bool returned_ = false;
 };
 
-Result<WatchedCall> WatchedCall::start(std::string what, std::function<Result<void>()> work) try {
-  auto state = std::make_shared<State>(std::move(what));
+Result<WatchedCall> WatchedCall::start(const std::string& what, std::function<Result<void>()> work) try {
+  auto state = std::make_shared<State>(what);
   state->thread = std::thread([state, moved = std::move(work)]() mutable {
     ::pthread_setname_np(::pthread_self(), thread_name);
     state->run(std::move(moved));

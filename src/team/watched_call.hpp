@@ -18,7 +18,7 @@ class WatchedCall {
  public:
   // Begins at once. `what`: the driver calls, for messages: "cuMulticastBindMem". Fails where the system gives no
   // thread.
-  [[nodiscard]] static Result<WatchedCall> start(std::string what, std::function<Result<void>()> work);
+  [[nodiscard]] static Result<WatchedCall> start(const std::string& what, std::function<Result<void>()> work);
 
   WatchedCall(WatchedCall&&) noexcept = default;
   WatchedCall& operator=(WatchedCall&&) = delete;

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "emulated_team.hpp"
+#include "reduced_values.hpp"
 
 namespace cuvmm::gpu {
 namespace {
@@ -12,18 +13,6 @@ using namespace test;
 
 constexpr std::uint8_t untouched = 0xA5;
 constexpr CollectiveShape small_shape{3, 32};
-
-// Fractions that single precision has to round when they are added, integers that run over.
-template <class T>
-T emulated_value(std::uint32_t rank, std::size_t index) {
-  const std::uint32_t mixed = static_cast<std::uint32_t>(index + 1) * 2654435761U + rank * 40503U * 65537U;
-  if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(std::uint64_t{mixed} << 32 | (mixed ^ 0x5A5A5A5AU));
-  else if constexpr (std::is_same_v<T, float>)
-    return static_cast<float>(static_cast<std::int32_t>(mixed) >> 7) * 0x1p-20F;
-  else
-    return T::from(static_cast<float>(static_cast<std::int32_t>(mixed) >> 7) * 0x1p-20F);
-}
 
 template <class T>
 double number(T value) {
@@ -44,14 +33,13 @@ template <class T>
 bool is_sum(T got, std::uint32_t ranks, std::size_t index) {
   if constexpr (std::is_integral_v<T>) {
     std::uint64_t sum = 0;
-    for (std::uint32_t rank = 0; rank < ranks; ++rank)
-      sum += static_cast<std::uint64_t>(emulated_value<T>(rank, index));
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) sum += static_cast<std::uint64_t>(value_at<T>(rank, index));
     return got == static_cast<T>(sum);
   } else {
     double sum = 0, sizes = 0;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      sum += number(emulated_value<T>(rank, index));
-      sizes += std::abs(number(emulated_value<T>(rank, index)));
+      sum += number(value_at<T>(rank, index));
+      sizes += std::abs(number(value_at<T>(rank, index)));
     }
     return std::abs(number(got) - sum) <= spacing<T> / 2 * std::abs(sum) + ranks * 0x1p-23 * sizes;
   }
@@ -68,7 +56,7 @@ class EmulatedAllReduce : public testing::Test {
 
   static std::vector<T> values(std::uint32_t rank, std::size_t count) {
     std::vector<T> all(count);
-    for (std::size_t i = 0; i < count; ++i) all[i] = emulated_value<T>(rank, i);
+    for (std::size_t i = 0; i < count; ++i) all[i] = value_at<T>(rank, i);
     return all;
   }
 

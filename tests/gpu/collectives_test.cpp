@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "../device/reduced_values.hpp"
 #include "driver/call.hpp"
 #include "driver/counting_driver.hpp"
 #include "gpu/device_team.hpp"
@@ -19,6 +20,7 @@ namespace {
 
 using driver::call;
 using driver::EntryPoint;
+using test::value_at;
 
 constexpr std::uint32_t ranks = 2;
 constexpr std::uint8_t untouched = 0xA5;
@@ -70,18 +72,6 @@ void fill(const std::vector<MappedRange>& ranges, std::size_t bytes) {
     call<EntryPoint::cuMemsetD8>(Bed::get().driver.interface(), ranges[rank].address().value, untouched, bytes);
     CurrentContext(Bed::get().team.device(rank)).synchronize();
   }
-}
-
-// Fractions whose sum single precision may have to round, integers that run over.
-template <class T>
-T value_at(std::uint32_t rank, std::size_t index) {
-  const std::uint32_t mixed = static_cast<std::uint32_t>(index + 1) * 2654435761U + rank * 40503U * 65537U;
-  if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(std::uint64_t{mixed} << 32 | (mixed ^ 0x5A5A5A5AU));
-  else if constexpr (std::is_same_v<T, float>)
-    return static_cast<float>(static_cast<std::int32_t>(mixed) >> 7) * 0x1p-20F;
-  else
-    return T::from(static_cast<float>(static_cast<std::int32_t>(mixed) >> 7) * 0x1p-20F);
 }
 
 // In double precision, where the sum of two values is exact, then rounded once.

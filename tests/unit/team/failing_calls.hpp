@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "cuvmm/team/symmetric_memory.hpp"
 #include "recording_handler.hpp"
 #include "team_machine.hpp"
 
@@ -53,6 +54,14 @@ inline void fail_at_each_call(TeamMachine& machine, const Attempt& work) {
       if (!injected) break;
       ASSERT_LT(call, 1000u);
     }
+}
+
+// An attempt.
+inline Result<void> grow_from_1_to_4_mib(SymmetricMemory& memory) {
+  const auto grown = memory.try_grow(3_MiB, soon());
+  EXPECT_EQ(memory.size(), grown ? 4_MiB : 1_MiB);
+  if (!grown) return grown.failure();
+  return {};
 }
 
 }  // namespace cuvmm::team::test

@@ -278,12 +278,7 @@ TEST_F(MulticastMemory, GrowthWithItIsDoneByAllOrNoneWhicheverCallFails) {
                                     mine(team).emplace(SymmetricMemory::create(team, 1_MiB, required, soon()));
                                     exchange_by_multimem(*mine(team), 0, 1);
                                   },
-                              .attempt = [&](const auto& team) -> Result<void> {
-                                const auto grown = mine(team)->try_grow(3_MiB, soon());
-                                EXPECT_EQ(mine(team)->size(), grown ? 4_MiB : 1_MiB);
-                                if (!grown) return grown.failure();
-                                return {};
-                              },
+                              .attempt = [&](const auto& team) { return grow_from_1_to_4_mib(*mine(team)); },
                               .after =
                                   [&](const auto& team) {
                                     exchange_by_multimem(*mine(team), 3_MiB, 2);

@@ -370,6 +370,19 @@ TEST_F(MulticastTeamTest, C15_ATeardownThatFailsOnceIsToldToAllAndCanBeRepeated)
     }
 }
 
+// A new stream, whose work ends when the flag is set.
+abi::CUstream stream_that_waits(driver::Interface& driver, std::atomic<bool>& go_on) {
+  abi::CUstream stream = nullptr;
+  driver.cuStreamCreate(&stream, abi::CU_STREAM_NON_BLOCKING);
+  driver.cuLaunchHostFunc(
+      stream,
+      [](void* flag) {
+        while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::sleep_for(1ms);
+      },
+      &go_on);
+  return stream;
+}
+
 // Work of one rank is waited for before any of them unmaps.
 TEST_F(MulticastTeamTest, WorkIsWaitedForBeforeAnybodyUnmaps) {
   TeamMachine machine(2, with_multicast(2));
@@ -381,14 +394,8 @@ TEST_F(MulticastTeamTest, WorkIsWaitedForBeforeAnybodyUnmaps) {
     abi::CUstream stream = nullptr;
     std::atomic<bool> go_on = false;
     if (team->rank() == 1) {
-      driver.cuStreamCreate(&stream, 1);
+      stream = stream_that_waits(driver, go_on);
       multicast.used_on(stream);
-      driver.cuLaunchHostFunc(
-          stream,
-          [](void* flag) {
-            while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::sleep_for(1ms);
-          },
-          &go_on);
     }
     expect_failure(multicast.try_close(soon()), ErrorKind::timed_out, {"refused by 1 of 2", "rank 1 (process"});
     EXPECT_TRUE(multicast.is_mapped());
@@ -576,14 +583,8 @@ TEST_F(MulticastTeamTest, ADestructorThatCannotWaitLeavesEverythingAsItIs) {
       auto multicast = MulticastTeam::create(team, unit, {.device_wait = 50ms}, soon());
       multicast.bind(0, own.memory(), 0, unit, soon());
       if (team->rank() == 1) {
-        driver.cuStreamCreate(&stream, 1);
+        stream = stream_that_waits(driver, go_on);
         multicast.used_on(stream);
-        driver.cuLaunchHostFunc(
-            stream,
-            [](void* flag) {
-              while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::sleep_for(1ms);
-            },
-            &go_on);
       }
       team->vote("in use", {}, soon());
     }

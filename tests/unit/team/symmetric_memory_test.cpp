@@ -225,12 +225,7 @@ TEST(SymmetricMemory, GrowthIsDoneByAllOrNoneWhicheverCallFails) {
                            mine(team).emplace(SymmetricMemory::create(team, 1_MiB, {.capacity = 8_MiB}, soon()));
                            exchange_texts(*mine(team), 0, 1);
                          },
-                     .attempt = [&](const auto& team) -> Result<void> {
-                       const auto grown = mine(team)->try_grow(3_MiB, soon());
-                       EXPECT_EQ(mine(team)->size(), grown ? 4_MiB : 1_MiB);
-                       if (!grown) return grown.failure();
-                       return {};
-                     },
+                     .attempt = [&](const auto& team) { return grow_from_1_to_4_mib(*mine(team)); },
                      .after =
                          [&](const auto& team) {
                            EXPECT_EQ(load(*mine(team), 2, 0, text_of(2, 1).size()), text_of(2, 1));
